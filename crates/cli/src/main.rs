@@ -1,0 +1,2 @@
+//! The forthwith binary.
+fn main() {}

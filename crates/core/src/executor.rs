@@ -1,0 +1,130 @@
+//! The contract between the engine and a backend.
+//!
+//! A step is token-flat: the tokens of all sequences lie side by side, [`Segment`]s say which
+//! belong together and where they stand. Prefill, decode and draft verification are all segments;
+//! nothing marks which is which. A backend owns the memory of the KV cache; the engine owns which
+//! block belongs to whom.
+
+use crate::units::{BlockId, Blocks, Bytes, TokenId, Tokens};
+
+/// A run of consecutive tokens of one sequence.
+#[derive(Clone, Copy, Debug)]
+pub struct Segment<'a> {
+    /// How many of [`StepInput::tokens`] belong to this segment, at least 1.
+    pub tokens: usize,
+    /// The position of the first of them; all earlier positions are already cached.
+    pub position: usize,
+    /// The sequence's blocks in order of position; they cover `position + tokens`.
+    pub blocks: &'a [BlockId],
+}
+
+/// One step's work. Segments are of different sequences and do not share the blocks they write.
+#[derive(Clone, Copy, Debug)]
+pub struct StepInput<'a> {
+    /// All tokens, segment after segment.
+    pub tokens: &'a [TokenId],
+    /// The runs, in the order of their tokens.
+    pub segments: &'a [Segment<'a>],
+    /// The tokens (as indexes into `tokens`, ascending) whose next-token logits are wanted.
+    pub logit_rows: &'a [usize],
+}
+
+/// The shape of a backend's KV cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KvGeometry {
+    /// Positions in one block.
+    pub block_size: Tokens,
+    /// Bytes of one block over all layers.
+    pub block_bytes: Bytes,
+    /// How many blocks the backend holds.
+    pub blocks: Blocks,
+}
+
+/// A backend could not run a step. The KV cache's content is undefined afterwards.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StepError {
+    /// The input breaks the contract; the engine has a bug.
+    #[error("step input: {0}")]
+    Input(String),
+    /// A member of the thread team panicked.
+    #[error("a worker failed while running the step: {0}")]
+    Worker(String),
+    /// The device reported an error.
+    #[error("device: {0}")]
+    Device(String),
+}
+
+/// Runs a loaded model, one step at a time.
+pub trait Executor: Send {
+    /// The number of logits in a row.
+    fn vocab(&self) -> usize;
+
+    /// The shape of the KV cache.
+    fn kv_geometry(&self) -> KvGeometry;
+
+    /// The most tokens that one step may carry; the workspace is sized for it.
+    fn max_step_tokens(&self) -> Tokens;
+
+    /// Runs one step: appends the tokens' keys and values to the cache and writes
+    /// `logit_rows.len() × vocab` logits, row-major, into `logits` (resized).
+    ///
+    /// The logits of a token depend on the tokens of its own sequence alone, bit for bit: not on
+    /// the other segments, the split into segments, the blocks' ids or the number of threads.
+    fn step(&mut self, input: &StepInput<'_>, logits: &mut Vec<f32>) -> Result<(), StepError>;
+
+    /// Copies a whole block, every layer, for a sequence that forks inside it.
+    fn copy_block(&mut self, from: BlockId, to: BlockId);
+}
+
+impl StepInput<'_> {
+    /// Checks the contract that executors rely on, so that a backend may index without fear.
+    pub fn check(
+        &self,
+        vocab: usize,
+        geometry: KvGeometry,
+        max_tokens: Tokens,
+    ) -> Result<(), StepError> {
+        let broken = |what: String| Err(StepError::Input(what));
+        if self.tokens.is_empty() || self.tokens.len() > max_tokens.get() {
+            return broken(format!(
+                "{} tokens, allowed 1..={max_tokens}",
+                self.tokens.len()
+            ));
+        }
+        if let Some(id) = self.tokens.iter().find(|id| id.index() >= vocab) {
+            return broken(format!("token {id} is outside the vocabulary of {vocab}"));
+        }
+        let total: usize = self.segments.iter().map(|segment| segment.tokens).sum();
+        if total != self.tokens.len() || self.segments.iter().any(|segment| segment.tokens == 0) {
+            return broken(format!(
+                "segments hold {total} of {} tokens",
+                self.tokens.len()
+            ));
+        }
+        for segment in self.segments {
+            let end = Tokens::new(segment.position + segment.tokens);
+            if end.blocks_needed(geometry.block_size) > Blocks::new(segment.blocks.len()) {
+                return broken(format!(
+                    "{} blocks cannot hold {end} tokens",
+                    segment.blocks.len()
+                ));
+            }
+            if let Some(id) = segment
+                .blocks
+                .iter()
+                .find(|id| id.index() >= geometry.blocks.get())
+            {
+                return broken(format!("block {id} of {}", geometry.blocks));
+            }
+        }
+        let ascending = self.logit_rows.windows(2).all(|pair| pair[0] < pair[1]);
+        if !ascending || self.logit_rows.last().is_some_and(|&row| row >= total) {
+            return broken(format!(
+                "logit rows {:?} of {total} tokens",
+                self.logit_rows
+            ));
+        }
+        Ok(())
+    }
+}

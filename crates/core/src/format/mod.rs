@@ -1,0 +1,222 @@
+//! The registry of storage formats: one file each, one row each.
+//!
+//! A format file says what the format *is*: its layout, a plain `dequantize`, a plain `quantize`
+//! and, for integer codes, the affine split `weight = scale · code + offset` from which a backend
+//! packs its own layout. Nothing here is optimized; everything here is the specification.
+
+mod bf16;
+mod f16;
+mod f32;
+mod k_scales;
+mod q4_0;
+mod q4_1;
+mod q4_k;
+mod q5_0;
+mod q5_1;
+mod q5_k;
+mod q6_k;
+mod q8_0;
+
+use std::fmt;
+
+/// One row of the registry.
+#[derive(Debug)]
+pub struct FormatInfo {
+    /// The name used by GGUF tools and in messages.
+    pub name: &'static str,
+    /// The type number in GGUF files.
+    pub gguf_id: u32,
+    /// Elements in one block; rows hold a whole number of blocks.
+    pub elements: usize,
+    /// Bytes in one block.
+    pub bytes: usize,
+    /// Expands one block: `bytes` in, `elements` out.
+    pub dequantize: fn(&[u8], &mut [f32]),
+    /// Encodes one block: `elements` in, `bytes` out. Plain round-to-nearest, no search.
+    pub quantize: fn(&[f32], &mut [u8]),
+    /// The integer codes behind the block; `None` for float formats.
+    pub affine: Option<Affine>,
+}
+
+/// How a block splits into integer codes: `weight[i] = scale[i / sub_block] · code[i] + offset[i / sub_block]`.
+#[derive(Debug)]
+pub struct Affine {
+    /// Elements that share one scale and offset; divides `elements`.
+    pub sub_block: usize,
+    /// Which integers the codes are.
+    pub codes: Codes,
+    /// Whether every scale and offset is exactly an `f16`.
+    pub half_scales: bool,
+    /// Splits one block into `elements` codes and `elements / sub_block` scales and offsets.
+    pub split: fn(&[u8], &mut [u8], &mut [f32], &mut [f32]),
+}
+
+/// The integers that a format stores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Codes {
+    /// `0..=15`
+    Unsigned4,
+    /// `0..=31`
+    Unsigned5,
+    /// `0..=63`
+    Unsigned6,
+    /// `-128..=127`, as two's complement bytes; offsets are zero.
+    Signed8,
+}
+
+macro_rules! registry {
+    ($($(#[$doc:meta])* $variant:ident = $module:ident;)*) => {
+        /// A storage format of weights.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[expect(non_camel_case_types, reason = "the field's names carry underscores")]
+        pub enum Format {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl Format {
+            /// Every format, in registry order.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// The format's row of the registry.
+            pub const fn info(self) -> &'static FormatInfo {
+                match self {
+                    $(Self::$variant => &$module::INFO,)*
+                }
+            }
+        }
+    };
+}
+
+registry! {
+    /// 32-bit floats.
+    F32 = f32;
+    /// IEEE half floats.
+    F16 = f16;
+    /// The upper half of 32-bit floats.
+    BF16 = bf16;
+    /// 4-bit codes around 8, one scale per 32.
+    Q4_0 = q4_0;
+    /// 4-bit codes, scale and minimum per 32.
+    Q4_1 = q4_1;
+    /// 5-bit codes around 16, one scale per 32.
+    Q5_0 = q5_0;
+    /// 5-bit codes, scale and minimum per 32.
+    Q5_1 = q5_1;
+    /// Signed bytes, one scale per 32.
+    Q8_0 = q8_0;
+    /// 4-bit codes, 6-bit scales and minima per 32 in blocks of 256.
+    Q4_K = q4_k;
+    /// 5-bit codes, 6-bit scales and minima per 32 in blocks of 256.
+    Q5_K = q5_k;
+    /// 6-bit codes around 32, 8-bit scales per 16 in blocks of 256.
+    Q6_K = q6_k;
+}
+
+impl Format {
+    /// The format with that GGUF type number.
+    pub fn from_gguf_id(id: u32) -> Option<Self> {
+        Self::ALL
+            .iter()
+            .copied()
+            .find(|format| format.info().gguf_id == id)
+    }
+
+    /// The name used in messages.
+    pub const fn name(self) -> &'static str {
+        self.info().name
+    }
+
+    /// The bytes of one row of `cols` elements; `cols` is a whole number of blocks.
+    pub const fn row_bytes(self, cols: usize) -> usize {
+        cols / self.info().elements * self.info().bytes
+    }
+
+    /// Expands whole blocks. `out.len()` is a whole number of blocks and matches `bytes`.
+    pub fn dequantize(self, bytes: &[u8], out: &mut [f32]) {
+        let info = self.info();
+        assert_eq!(
+            bytes.len() / info.bytes,
+            out.len() / info.elements,
+            "blocks match elements"
+        );
+        for (block, values) in bytes
+            .chunks_exact(info.bytes)
+            .zip(out.chunks_exact_mut(info.elements))
+        {
+            (info.dequantize)(block, values);
+        }
+    }
+
+    /// Encodes whole blocks; the inverse of [`Format::dequantize`] up to rounding.
+    pub fn quantize(self, values: &[f32]) -> Vec<u8> {
+        let info = self.info();
+        let mut out = vec![0; values.len() / info.elements * info.bytes];
+        for (block, values) in out
+            .chunks_exact_mut(info.bytes)
+            .zip(values.chunks_exact(info.elements))
+        {
+            (info.quantize)(values, block);
+        }
+        out
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Reads a half float at a byte offset.
+fn half_at(bytes: &[u8], at: usize) -> f32 {
+    half::f16::from_le_bytes([bytes[at], bytes[at + 1]]).to_f32()
+}
+
+/// Writes a half float at a byte offset and returns the value as stored.
+fn put_half(bytes: &mut [u8], at: usize, value: f32) -> f32 {
+    let stored = half::f16::from_f32(value);
+    bytes[at..at + 2].copy_from_slice(&stored.to_le_bytes());
+    stored.to_f32()
+}
+
+/// `round(value / scale)` within `0..=top`; zero when the scale is zero.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "clamped first"
+)]
+fn code(value: f32, scale: f32, top: u8) -> u8 {
+    if scale == 0.0 {
+        0
+    } else {
+        (value / scale).round().clamp(0.0, f32::from(top)) as u8
+    }
+}
+
+fn min_max(values: &[f32]) -> (f32, f32) {
+    values
+        .iter()
+        .fold((f32::INFINITY, f32::NEG_INFINITY), |(low, high), &value| {
+            (low.min(value), high.max(value))
+        })
+}
+
+/// The value of largest magnitude, with its sign.
+fn extreme(values: &[f32]) -> f32 {
+    values
+        .iter()
+        .copied()
+        .fold(0.0, |a: f32, b| if b.abs() > a.abs() { b } else { a })
+}
+
+/// Shared by the formats that pair element `i` with element `i + half` in one byte.
+fn nibbles(packed: &[u8], out: &mut [u8]) {
+    let half = packed.len();
+    for (i, &byte) in packed.iter().enumerate() {
+        out[i] = byte & 0x0f;
+        out[i + half] = byte >> 4;
+    }
+}
+
+#[cfg(test)]
+mod tests;

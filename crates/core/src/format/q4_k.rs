@@ -1,0 +1,49 @@
+//! `Q4_K`: 256 codes of 4 bits, `w = d·sc · q − dmin·m` with 6-bit `sc`, `m` per 32.
+//!
+//! Layout: `d: f16`, `dmin: f16`, 12 bytes of scales (`k_scales`), 128 bytes of nibbles; each run
+//! of 32 bytes holds 64 elements, the first 32 low and the next 32 high.
+
+use super::{Affine, Codes, FormatInfo, k_scales, nibbles};
+
+const ELEMENTS: usize = 256;
+const BYTES: usize = 144;
+const _: () = assert!(BYTES == 2 + 2 + 12 + ELEMENTS / 2);
+
+pub(super) const INFO: FormatInfo = FormatInfo {
+    name: "Q4_K",
+    gguf_id: 12,
+    elements: ELEMENTS,
+    bytes: BYTES,
+    dequantize,
+    quantize,
+    affine: Some(Affine {
+        sub_block: 32,
+        codes: Codes::Unsigned4,
+        half_scales: false,
+        split,
+    }),
+};
+
+fn split(block: &[u8], codes: &mut [u8], scales: &mut [f32], offsets: &mut [f32]) {
+    k_scales::affine(block, scales, offsets);
+    for (packed, codes) in block[16..].chunks_exact(32).zip(codes.chunks_exact_mut(64)) {
+        nibbles(packed, codes);
+    }
+}
+
+fn dequantize(block: &[u8], out: &mut [f32]) {
+    let (mut codes, mut scales, mut offsets) = ([0; ELEMENTS], [0.0; 8], [0.0; 8]);
+    split(block, &mut codes, &mut scales, &mut offsets);
+    for (i, value) in out.iter_mut().enumerate() {
+        *value = scales[i / 32] * f32::from(codes[i]) + offsets[i / 32];
+    }
+}
+
+fn quantize(values: &[f32], block: &mut [u8]) {
+    let codes = k_scales::quantize(values, 15, block);
+    for (packed, codes) in block[16..].chunks_exact_mut(32).zip(codes.chunks_exact(64)) {
+        for (i, byte) in packed.iter_mut().enumerate() {
+            *byte = codes[i] | codes[i + 32] << 4;
+        }
+    }
+}

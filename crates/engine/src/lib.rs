@@ -1,0 +1,1 @@
+//! Scheduler, paged KV cache, sampler: the product.

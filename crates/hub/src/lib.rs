@@ -1,0 +1,1 @@
+//! Model names to files: catalogue, downloads, cache.

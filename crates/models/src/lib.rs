@@ -1,0 +1,1 @@
+//! Model files to programs: one file per architecture.

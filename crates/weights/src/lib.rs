@@ -1,0 +1,1 @@
+//! Untrusted model files to typed views.
