@@ -1,1 +1,119 @@
 //! Untrusted model files to typed views.
+//!
+//! [`open`] reads a GGUF file and checks all of its index before any of it is used: afterwards
+//! every [`TensorView`] lies inside the file and has the size that its shape and format say. What
+//! the names and keys mean is none of this crate's business.
+#![deny(unsafe_code)]
+
+mod error;
+mod gguf;
+#[allow(
+    unsafe_code,
+    reason = "mapping a file is unsafe by nature; nothing else here is"
+)]
+mod mmap;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+
+pub use error::OpenError;
+
+use forthwith_core::metadata::Metadata;
+use forthwith_core::shape::{TensorView, WeightSource};
+use forthwith_core::units::Bytes;
+use gguf::Index;
+use memmap2::Mmap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// An opened model file.
+pub struct WeightFile {
+    path: PathBuf,
+    bytes: Backing,
+    index: Index,
+}
+
+enum Backing {
+    Mapped(Mmap),
+    Owned(Vec<u8>),
+}
+
+impl Backing {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Mapped(map) => map,
+            Self::Owned(bytes) => bytes,
+        }
+    }
+}
+
+/// Opens a model file by mapping it into memory.
+///
+/// # Errors     [`OpenError`], one line that names the file and the field
+/// # Cost       reads the index alone; tensors are paged in when they are read
+pub fn open(path: &Path) -> Result<WeightFile, OpenError> {
+    WeightFile::read(path, Backing::Mapped(mmap::map(path)?))
+}
+
+impl WeightFile {
+    /// Reads a model file that already lies in memory; `path` only names it in messages.
+    pub fn from_bytes(path: &Path, bytes: Vec<u8>) -> Result<Self, OpenError> {
+        Self::read(path, Backing::Owned(bytes))
+    }
+
+    fn read(path: &Path, bytes: Backing) -> Result<Self, OpenError> {
+        let index = gguf::read(bytes.bytes()).map_err(|fault| fault.of(path))?;
+        Ok(Self {
+            path: path.to_owned(),
+            bytes,
+            index,
+        })
+    }
+
+    /// Where the file lies.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The file's keys and values.
+    pub fn metadata(&self) -> &Metadata {
+        &self.index.metadata
+    }
+
+    /// All tensors in file order.
+    pub fn tensors(&self) -> impl Iterator<Item = TensorView<'_>> {
+        (0..self.index.tensors.len()).map(|position| self.view(position))
+    }
+
+    /// The size of the whole file.
+    pub fn file_bytes(&self) -> Bytes {
+        Bytes::new(self.bytes.bytes().len() as u64)
+    }
+
+    fn view(&self, position: usize) -> TensorView<'_> {
+        let entry = &self.index.tensors[position];
+        TensorView {
+            name: &entry.name,
+            format: entry.format,
+            rows: entry.rows,
+            cols: entry.cols,
+            bytes: &self.bytes.bytes()[entry.bytes.clone()],
+        }
+    }
+}
+
+impl WeightSource for WeightFile {
+    fn tensor(&self, name: &str) -> Option<TensorView<'_>> {
+        let position = self.index.positions.get(name)?;
+        Some(self.view(*position))
+    }
+}
+
+impl fmt::Debug for WeightFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WeightFile")
+            .field("path", &self.path)
+            .field("bytes", &self.file_bytes())
+            .field("tensors", &self.index.tensors.len())
+            .finish_non_exhaustive()
+    }
+}
