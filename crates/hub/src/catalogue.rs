@@ -152,18 +152,22 @@ mod tests {
             assert!(model.sha256.len() == 64 && !model.sources.is_empty());
             assert!(!model.file.contains('/') && !model.alias.contains('/'));
             for source in model.sources {
-                match source {
-                    Source::Packages([part]) => {
-                        assert_eq!((part.bytes, part.sha256), (model.bytes, model.sha256));
-                    }
-                    Source::Packages(parts) => {
-                        let bytes: u64 = parts.iter().map(|part| part.bytes).sum();
-                        assert_eq!(bytes, model.bytes);
-                    }
-                    Source::HuggingFace { repo, file } => {
-                        HuggingFaceName::new(repo, Some(file)).unwrap();
-                    }
-                }
+                check_source(model, source);
+            }
+        }
+    }
+
+    fn check_source(model: &Model, source: &Source) {
+        match source {
+            Source::Packages([part]) => {
+                assert_eq!((part.bytes, part.sha256), (model.bytes, model.sha256));
+            }
+            Source::Packages(parts) => {
+                let bytes: u64 = parts.iter().map(|part| part.bytes).sum();
+                assert_eq!(bytes, model.bytes);
+            }
+            Source::HuggingFace { repo, file } => {
+                HuggingFaceName::new(repo, Some(file)).unwrap();
             }
         }
     }

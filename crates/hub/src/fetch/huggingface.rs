@@ -58,7 +58,7 @@ pub(crate) fn fetch(
     if let Some(endpoint) = &settings.endpoint {
         builder = builder.with_endpoint(endpoint.trim_end_matches('/').to_owned());
     }
-    let api = builder.build().map_err(refused)?;
+    let api = builder.build().map_err(|error| refused(&error))?;
     let repo = api.model(wanted.repo().to_owned());
     let file = match wanted.file() {
         Some(file) => file.to_owned(),
@@ -68,7 +68,7 @@ pub(crate) fn fetch(
 }
 
 fn listed_file(repo: &ApiRepo) -> Result<String, Failure> {
-    let info = repo.info().map_err(refused)?;
+    let info = repo.info().map_err(|error| refused(&error))?;
     let names = info.siblings.into_iter().map(|sibling| sibling.rfilename);
     choose(names).map_err(Failure::Source)
 }
@@ -103,7 +103,9 @@ fn download(
 ) -> Result<PathBuf, Failure> {
     let remote = Repo::model(wanted.repo().to_owned());
     let repo = api.repo(remote.clone());
-    let metadata = api.metadata(&repo.url(file)).map_err(refused)?;
+    let metadata = api
+        .metadata(&repo.url(file))
+        .map_err(|error| refused(&error))?;
     if !is_token(metadata.etag()) || !is_token(metadata.commit_hash()) {
         return Err(Failure::Source(
             "the server sent a malformed identifier".to_owned(),
@@ -127,7 +129,7 @@ fn download(
         .download_with_progress(file, reporter)
         .map_err(|error| match error {
             ApiError::IoError(error) => HubError::cache("write", folder)(error).into(),
-            error => refused(error),
+            error => refused(&error),
         })?;
     let complete = is_inside(&path, folder)
         && path
@@ -168,7 +170,7 @@ fn is_inside(path: &Path, folder: &Path) -> bool {
     }
 }
 
-fn refused(error: ApiError) -> Failure {
+fn refused(error: &ApiError) -> Failure {
     let text = error.to_string();
     let hint = match text.rsplit("status: ").next() {
         Some("401" | "403") => " (no such repository, or it needs a token in HF_TOKEN)",
