@@ -1,0 +1,256 @@
+//! The heartbeat: plan, run, sample, commit, report.
+//!
+//! One step is synchronous and deterministic: the same requests in the same order give the same
+//! tokens, whatever the clock says. A step is also the fault boundary: if the model or the engine
+//! fails inside it, the requests of that step fail and the engine goes on.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use forthwith_core::clock::Clock;
+use forthwith_core::executor::{Executor, StepError};
+use forthwith_core::request::{GenerationRequest, Limits};
+use forthwith_core::units::{SeqId, Tokens};
+
+use crate::batch::Batch;
+use crate::event::EventSink;
+use crate::handle::SubmitError;
+use crate::report::{EngineSnapshot, StepReport};
+use crate::sampling::{Choice, SampleError, Sampler};
+use crate::scheduler::Scheduler;
+use crate::scheduler::admission::Capacity;
+use crate::scheduler::plan::StepPlan;
+use crate::sequence::Sequence;
+
+/// What the engine may do at once; everything is decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EngineConfig {
+    /// Sequences that run at the same time; at most [`EngineConfig::max_step_tokens`].
+    pub max_running: usize,
+    /// Tokens of one step, prompts and answers together; at most what the executor carries.
+    pub max_step_tokens: Tokens,
+    /// Prompt and answer of one request together; at most what the KV cache holds.
+    pub context: Tokens,
+    /// Requests that may wait; more are refused.
+    pub max_waiting: usize,
+}
+
+/// Generates tokens for many requests at once.
+pub struct Engine {
+    executor: Box<dyn Executor>,
+    scheduler: Scheduler,
+    sampler: Sampler,
+    plan: StepPlan,
+    batch: Batch,
+    choices: Vec<Result<Choice, SampleError>>,
+    limits: Limits,
+    capacity: Capacity,
+    max_waiting: usize,
+    clock: Arc<dyn Clock>,
+    published: Arc<Mutex<EngineSnapshot>>,
+    next_id: u64,
+}
+
+impl Engine {
+    /// An engine that owns the executor and all its cache blocks.
+    pub fn new(executor: Box<dyn Executor>, config: EngineConfig, clock: Arc<dyn Clock>) -> Self {
+        let geometry = executor.kv_geometry();
+        let step_tokens = config.max_step_tokens.min(executor.max_step_tokens());
+        let capacity = Capacity {
+            blocks: geometry.blocks,
+            block_size: geometry.block_size,
+        };
+        let limits = Limits {
+            vocab: executor.vocab(),
+            context: config.context.min(capacity.tokens()),
+        };
+        let scheduler = Scheduler::new(geometry, config.max_running, step_tokens.get());
+        let published = Arc::new(Mutex::new(snapshot(&scheduler)));
+        Self {
+            sampler: Sampler::new(limits.vocab),
+            executor,
+            scheduler,
+            plan: StepPlan::default(),
+            batch: Batch::default(),
+            choices: Vec::new(),
+            limits,
+            capacity,
+            max_waiting: config.max_waiting,
+            clock,
+            published,
+            next_id: 0,
+        }
+    }
+
+    /// What requests are checked against. The context is never larger than the KV cache.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// Takes in a request; its events go to `sink` until one ends it.
+    ///
+    /// # Errors
+    /// [`SubmitError::TooLarge`] if the cache could never hold it, [`SubmitError::Busy`] if too
+    /// many requests wait.
+    pub fn submit(
+        &mut self,
+        request: GenerationRequest,
+        sink: Box<dyn EventSink>,
+    ) -> Result<SeqId, SubmitError> {
+        self.capacity.check(&request)?;
+        if self.scheduler.waiting() >= self.max_waiting {
+            return Err(SubmitError::Busy {
+                waiting: self.scheduler.waiting(),
+                limit: self.max_waiting,
+            });
+        }
+        let id = SeqId::new(self.next_id);
+        self.enqueue(Sequence::new(id, request, sink, self.clock.now()));
+        Ok(id)
+    }
+
+    /// Takes in a sequence that was checked at the door.
+    pub(crate) fn enqueue(&mut self, sequence: Sequence) {
+        self.next_id = self.next_id.max(sequence.id.get() + 1);
+        self.scheduler.enqueue(sequence);
+        self.publish();
+    }
+
+    /// Ends a request, wherever it stands, and frees its blocks.
+    pub fn cancel(&mut self, id: SeqId) {
+        self.scheduler.cancel(id, self.clock.now());
+        self.publish();
+    }
+
+    /// Ends all requests.
+    pub fn cancel_all(&mut self) {
+        self.scheduler.cancel_all(self.clock.now());
+        self.publish();
+    }
+
+    /// Whether there is nothing to do until the next request.
+    pub fn is_idle(&self) -> bool {
+        self.scheduler.running().is_empty() && self.scheduler.waiting() == 0
+    }
+
+    /// Where the engine stands.
+    pub fn snapshot(&self) -> EngineSnapshot {
+        snapshot(&self.scheduler)
+    }
+
+    /// Runs the model once over all that is due, and sends every event that follows from it.
+    pub fn step(&mut self) -> StepReport {
+        let beat = catch_unwind(AssertUnwindSafe(|| self.beat()));
+        let report = match beat {
+            Ok(Ok(report)) => report,
+            Ok(Err(error)) => self.recover(&error.to_string()),
+            Err(_) => self.recover("the engine hit an internal error"),
+        };
+        self.publish();
+        if cfg!(debug_assertions) {
+            self.scheduler.check_invariants();
+        }
+        report
+    }
+
+    fn beat(&mut self) -> Result<StepReport, StepError> {
+        self.plan();
+        self.run()?;
+        self.sample();
+        self.commit();
+        Ok(self.report())
+    }
+
+    fn plan(&mut self) {
+        self.scheduler.plan(&mut self.plan, self.clock.now());
+        self.publish();
+    }
+
+    fn run(&mut self) -> Result<(), StepError> {
+        if self.plan.segments.is_empty() {
+            return Ok(());
+        }
+        let running = self.scheduler.running();
+        self.batch.run(&self.plan, running, self.executor.as_mut())
+    }
+
+    fn sample(&mut self) {
+        self.choices.clear();
+        let running = self.scheduler.running();
+        let sampling = self.plan.segments.iter().filter(|segment| segment.samples);
+        for (segment, logits) in sampling.zip(self.batch.rows(self.limits.vocab)) {
+            let sequence = &running[segment.sequence];
+            let choice = self
+                .sampler
+                .choose(logits, &sequence.request, &sequence.tokens);
+            self.choices.push(choice);
+        }
+    }
+
+    fn commit(&mut self) {
+        if !self.plan.segments.is_empty() {
+            self.scheduler
+                .commit(&self.plan, &mut self.choices, self.clock.now());
+        }
+    }
+
+    fn recover(&mut self, cause: &str) -> StepReport {
+        let message = format!("{cause}; the request was dropped, the engine lives on: try again");
+        self.scheduler
+            .fail_step(&self.plan, &message, self.clock.now());
+        StepReport {
+            faulted: true,
+            ..self.report()
+        }
+    }
+
+    fn report(&self) -> StepReport {
+        StepReport {
+            tokens: self.plan.tokens(),
+            segments: self.plan.segments.len(),
+            sampled: self.plan.sampled(),
+            admitted: self.plan.admitted,
+            preempted: self.plan.preempted,
+            faulted: false,
+        }
+    }
+
+    fn publish(&self) {
+        *self
+            .published
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = self.snapshot();
+    }
+
+    pub(crate) fn door(&self) -> Door {
+        Door {
+            limits: self.limits,
+            capacity: self.capacity,
+            max_waiting: self.max_waiting,
+            clock: Arc::clone(&self.clock),
+            published: Arc::clone(&self.published),
+            next_id: self.next_id,
+        }
+    }
+}
+
+/// What a handle on another thread needs to know of the engine.
+pub(crate) struct Door {
+    pub(crate) limits: Limits,
+    pub(crate) capacity: Capacity,
+    pub(crate) max_waiting: usize,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) published: Arc<Mutex<EngineSnapshot>>,
+    pub(crate) next_id: u64,
+}
+
+fn snapshot(scheduler: &Scheduler) -> EngineSnapshot {
+    EngineSnapshot {
+        running: scheduler.running().len(),
+        waiting: scheduler.waiting(),
+        kv_used: scheduler.pool().used(),
+        kv_total: scheduler.pool().total(),
+        block_size: scheduler.pool().block_size(),
+        counters: scheduler.counters(),
+    }
+}

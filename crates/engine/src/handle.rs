@@ -1,0 +1,258 @@
+//! The only thread border: requests go in through a handle, events come out through sinks.
+//!
+//! The engine runs on one thread of its own. Between steps it takes in all messages; with nothing
+//! to do it sleeps until one comes. Dropping a [`RequestHandle`] cancels its request.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use forthwith_core::request::{GenerationRequest, Limits};
+use forthwith_core::units::{Blocks, SeqId, Tokens};
+
+use crate::engine::{Door, Engine};
+use crate::event::EventSink;
+use crate::report::EngineSnapshot;
+use crate::sequence::Sequence;
+
+/// A request was refused at the door; nothing of it was computed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SubmitError {
+    /// Too many requests wait already.
+    #[error("{waiting} requests wait already, the limit is {limit}; try again later")]
+    Busy {
+        /// Requests that wait.
+        waiting: usize,
+        /// How many may.
+        limit: usize,
+    },
+    /// The engine takes no more requests.
+    #[error("the engine is shutting down and takes no more requests")]
+    ShuttingDown,
+    /// Even alone the request would not fit the KV cache.
+    #[error(
+        "a prompt of {prompt} and an answer of up to {max_tokens} tokens need {needed} cache \
+         blocks; the whole cache has {blocks}, room for {capacity} tokens; ask for fewer tokens or \
+         give the cache more memory"
+    )]
+    TooLarge {
+        /// Tokens of the prompt.
+        prompt: Tokens,
+        /// The most tokens of the answer.
+        max_tokens: Tokens,
+        /// Blocks that both need.
+        needed: Blocks,
+        /// Blocks of the cache.
+        blocks: Blocks,
+        /// Tokens that the cache holds.
+        capacity: Tokens,
+    },
+    /// The engine's thread has ended unexpectedly.
+    #[error("the engine has stopped; restart the server")]
+    Stopped,
+}
+
+impl SubmitError {
+    /// A stable word for metrics and the wire.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Busy { .. } => "busy",
+            Self::ShuttingDown => "shutting_down",
+            Self::TooLarge { .. } => "too_large",
+            Self::Stopped => "stopped",
+        }
+    }
+}
+
+enum Message {
+    Submit(Box<Sequence>),
+    Cancel(SeqId),
+    Shutdown { drain: bool },
+}
+
+/// What submitters share; under one lock, so that nothing can slip in behind a shutdown.
+struct Inbox {
+    sender: Sender<Message>,
+    open: bool,
+    next_id: u64,
+    accepted: u64,
+}
+
+struct Shared {
+    door: Door,
+    inbox: Mutex<Inbox>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// The way in to an engine on its own thread; clones lead to the same engine.
+#[derive(Clone)]
+pub struct EngineHandle(Arc<Shared>);
+
+impl EngineHandle {
+    /// Moves the engine to a thread of its own.
+    ///
+    /// # Panics
+    /// If the system refuses another thread.
+    pub fn spawn(engine: Engine) -> Self {
+        let (sender, receiver) = channel();
+        let door = engine.door();
+        let inbox = Inbox {
+            sender,
+            open: true,
+            next_id: door.next_id,
+            accepted: engine.snapshot().counters.accepted,
+        };
+        let thread = std::thread::Builder::new()
+            .name("forthwith-engine".into())
+            .spawn(move || serve(engine, &receiver))
+            .expect("the system gives the engine a thread");
+        Self(Arc::new(Shared {
+            door,
+            inbox: Mutex::new(inbox),
+            thread: Mutex::new(Some(thread)),
+        }))
+    }
+
+    /// What requests are checked against.
+    pub fn limits(&self) -> Limits {
+        self.0.door.limits
+    }
+
+    /// Hands a request to the engine; its events go to `sink`, on the engine's thread.
+    ///
+    /// # Errors
+    /// The request was refused; nothing of it was computed.
+    pub fn submit(
+        &self,
+        request: GenerationRequest,
+        sink: Box<dyn EventSink>,
+    ) -> Result<RequestHandle, SubmitError> {
+        let door = &self.0.door;
+        door.capacity.check(&request)?;
+        let mut inbox = lock(&self.0.inbox);
+        if !inbox.open {
+            return Err(SubmitError::ShuttingDown);
+        }
+        let waiting = self.waiting(&inbox);
+        if waiting >= door.max_waiting {
+            return Err(SubmitError::Busy {
+                waiting,
+                limit: door.max_waiting,
+            });
+        }
+        let id = SeqId::new(inbox.next_id);
+        let sequence = Sequence::new(id, request, sink, door.clock.now());
+        if inbox
+            .sender
+            .send(Message::Submit(Box::new(sequence)))
+            .is_err()
+        {
+            return Err(SubmitError::Stopped);
+        }
+        inbox.next_id += 1;
+        inbox.accepted += 1;
+        Ok(RequestHandle {
+            id,
+            sender: inbox.sender.clone(),
+        })
+    }
+
+    /// Where the engine stands; requests that it has not seen yet count as waiting.
+    pub fn snapshot(&self) -> EngineSnapshot {
+        let inbox = lock(&self.0.inbox);
+        let waiting = self.waiting(&inbox);
+        EngineSnapshot {
+            waiting,
+            ..*lock(&self.0.door.published)
+        }
+    }
+
+    fn waiting(&self, inbox: &Inbox) -> usize {
+        let seen = lock(&self.0.door.published);
+        let unseen = inbox.accepted - seen.counters.accepted;
+        seen.waiting + usize::try_from(unseen).unwrap_or(usize::MAX)
+    }
+
+    /// Stops accepting requests. With `drain` those already accepted are finished, otherwise they
+    /// are cancelled within a step; then the thread ends. A drain may be cut short by a second
+    /// call. Does not wait; [`EngineHandle::join`] does.
+    pub fn shutdown(&self, drain: bool) {
+        let mut inbox = lock(&self.0.inbox);
+        inbox.open = false;
+        // A thread that has ended already needs no message.
+        let _ = inbox.sender.send(Message::Shutdown { drain });
+    }
+
+    /// Waits until the engine's thread has ended; call [`EngineHandle::shutdown`] first. Returns
+    /// at once to all but the first caller.
+    pub fn join(&self) {
+        let thread = lock(&self.0.thread).take();
+        if let Some(thread) = thread {
+            // A panic there was reported by the panic hook.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The owner's end of a request; dropping it cancels the request if it has not ended.
+#[must_use = "dropping the handle cancels the request"]
+pub struct RequestHandle {
+    id: SeqId,
+    sender: Sender<Message>,
+}
+
+impl RequestHandle {
+    /// The request's sequence.
+    pub fn id(&self) -> SeqId {
+        self.id
+    }
+}
+
+impl Drop for RequestHandle {
+    fn drop(&mut self) {
+        // An engine that is gone has cancelled everything.
+        let _ = self.sender.send(Message::Cancel(self.id));
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The engine thread: ends when all handles are gone or after a shutdown, with nothing left to do.
+fn serve(mut engine: Engine, inbox: &Receiver<Message>) {
+    let mut open = true;
+    loop {
+        if engine.is_idle() {
+            if !open {
+                return;
+            }
+            match inbox.recv() {
+                Ok(message) => open &= deliver(&mut engine, message),
+                Err(_) => return,
+            }
+        }
+        while let Ok(message) = inbox.try_recv() {
+            open &= deliver(&mut engine, message);
+        }
+        if !engine.is_idle() {
+            engine.step();
+        }
+    }
+}
+
+/// Passes one message on; false if it closes the inbox.
+fn deliver(engine: &mut Engine, message: Message) -> bool {
+    match message {
+        Message::Submit(sequence) => engine.enqueue(*sequence),
+        Message::Cancel(id) => engine.cancel(id),
+        Message::Shutdown { drain } => {
+            if !drain {
+                engine.cancel_all();
+            }
+            return false;
+        }
+    }
+    true
+}

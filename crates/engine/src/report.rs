@@ -1,0 +1,64 @@
+//! Numbers out: what a step did and where the engine stands. No metrics library.
+
+use forthwith_core::units::{Blocks, Tokens};
+
+/// What one step did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StepReport {
+    /// Tokens that went through the model.
+    pub tokens: usize,
+    /// Sequences that took part.
+    pub segments: usize,
+    /// Sequences that got a token.
+    pub sampled: usize,
+    /// Sequences that joined.
+    pub admitted: usize,
+    /// Sequences that were sent back to wait because the cache was full.
+    pub preempted: usize,
+    /// Whether the step failed; its requests got [`crate::Event::Failed`].
+    pub faulted: bool,
+}
+
+/// Sums since the engine began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Requests taken in.
+    pub accepted: u64,
+    /// Prompt tokens computed; work repeated after a preemption is not counted again.
+    pub prompt_tokens: u64,
+    /// Tokens generated.
+    pub generated_tokens: u64,
+    /// Answers that ended with an end or stop token.
+    pub finished_end: u64,
+    /// Answers that reached their length.
+    pub finished_length: u64,
+    /// Requests whose owner left.
+    pub cancelled: u64,
+    /// Requests that failed.
+    pub failed: u64,
+    /// Times a sequence was sent back to wait because the cache was full.
+    pub preemptions: u64,
+    /// Steps that ran the model.
+    pub steps: u64,
+    /// Tokens that went through the model, repeated work included.
+    pub step_tokens: u64,
+    /// Steps that failed.
+    pub faults: u64,
+}
+
+/// Where the engine stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EngineSnapshot {
+    /// Sequences that hold cache blocks.
+    pub running: usize,
+    /// Requests that wait, preempted ones included.
+    pub waiting: usize,
+    /// Cache blocks in use.
+    pub kv_used: Blocks,
+    /// Cache blocks in all.
+    pub kv_total: Blocks,
+    /// Positions in one block.
+    pub block_size: Tokens,
+    /// Sums since the engine began.
+    pub counters: Counters,
+}

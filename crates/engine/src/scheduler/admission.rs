@@ -1,0 +1,62 @@
+//! Who may join: a pure policy over numbers.
+
+use forthwith_core::request::GenerationRequest;
+use forthwith_core::units::{Blocks, Tokens};
+
+use crate::handle::SubmitError;
+
+/// What the cache can hold at most.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Capacity {
+    pub(crate) blocks: Blocks,
+    pub(crate) block_size: Tokens,
+}
+
+impl Capacity {
+    /// The longest sequence that fits the whole cache.
+    pub(crate) fn tokens(self) -> Tokens {
+        self.blocks.tokens(self.block_size)
+    }
+
+    /// Refuses a request that could not finish even with the cache to itself.
+    pub(crate) fn check(self, request: &GenerationRequest) -> Result<(), SubmitError> {
+        let prompt = Tokens::new(request.prompt().len());
+        // The last token of an answer is never fed back, so it needs no place.
+        let longest = prompt + request.max_tokens() - Tokens::new(1);
+        let needed = longest.blocks_needed(self.block_size);
+        if needed <= self.blocks {
+            return Ok(());
+        }
+        Err(SubmitError::TooLarge {
+            prompt,
+            max_tokens: request.max_tokens(),
+            needed,
+            blocks: self.blocks,
+            capacity: self.tokens(),
+        })
+    }
+}
+
+/// Whether a sequence that needs `needed` blocks now may join `running` others.
+///
+/// Beside the blocks for its known tokens, one block for each sequence that would then run must
+/// stay free, so that a newcomer is not sent away again by its neighbours' next tokens. Alone, a
+/// sequence may have everything: whatever waits first always runs in the end.
+pub(crate) fn may_join(needed: Blocks, free: Blocks, running: usize) -> bool {
+    let watermark = if running == 0 { 0 } else { running + 1 };
+    needed + Blocks::new(watermark) <= free
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alone_takes_all_in_company_leaves_a_block_each() {
+        let blocks = Blocks::new;
+        assert!(may_join(blocks(10), blocks(10), 0));
+        assert!(!may_join(blocks(11), blocks(10), 0));
+        assert!(may_join(blocks(7), blocks(10), 2));
+        assert!(!may_join(blocks(8), blocks(10), 2));
+    }
+}

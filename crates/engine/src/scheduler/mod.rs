@@ -1,0 +1,198 @@
+//! The scheduler: who runs, who waits, who owns which block. Pure policy, no model.
+//!
+//! Running sequences stand in order of arrival, and so do waiting ones, preempted ones first.
+//! Only running sequences own blocks.
+
+pub(crate) mod admission;
+pub(crate) mod plan;
+mod preempt;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use forthwith_core::executor::KvGeometry;
+use forthwith_core::units::SeqId;
+
+use crate::event::FinishReason;
+use crate::kv::BlockPool;
+use crate::report::Counters;
+use crate::sampling::{Choice, SampleError};
+use crate::sequence::{End, Sequence};
+use plan::StepPlan;
+
+pub(crate) struct Scheduler {
+    waiting: VecDeque<Sequence>,
+    running: Vec<Sequence>,
+    pool: BlockPool,
+    counters: Counters,
+    max_running: usize,
+    max_step_tokens: usize,
+}
+
+impl Scheduler {
+    /// `max_running` is capped by `max_step_tokens`, so that every sequence can move in every step.
+    pub(crate) fn new(geometry: KvGeometry, max_running: usize, max_step_tokens: usize) -> Self {
+        let max_step_tokens = max_step_tokens.max(1);
+        Self {
+            waiting: VecDeque::new(),
+            running: Vec::new(),
+            pool: BlockPool::new(geometry),
+            counters: Counters::default(),
+            max_running: max_running.clamp(1, max_step_tokens),
+            max_step_tokens,
+        }
+    }
+
+    pub(crate) fn running(&self) -> &[Sequence] {
+        &self.running
+    }
+
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub(crate) fn pool(&self) -> &BlockPool {
+        &self.pool
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    pub(crate) fn enqueue(&mut self, sequence: Sequence) {
+        self.counters.accepted += 1;
+        self.waiting.push_back(sequence);
+    }
+
+    /// Ends a request wherever it is; one that has ended already is left alone.
+    pub(crate) fn cancel(&mut self, id: SeqId, now: Duration) {
+        let running = self.running.iter_mut().find(|sequence| sequence.id == id);
+        if let Some(sequence) = running {
+            sequence.end = Some(End::Finished(FinishReason::Cancelled));
+            self.remove_ended(now);
+        } else if let Some(index) = self.waiting.iter().position(|sequence| sequence.id == id) {
+            self.end_waiting(index, now);
+        }
+    }
+
+    /// Ends all requests.
+    pub(crate) fn cancel_all(&mut self, now: Duration) {
+        for sequence in &mut self.running {
+            sequence.end = Some(End::Finished(FinishReason::Cancelled));
+        }
+        self.remove_ended(now);
+        while !self.waiting.is_empty() {
+            self.end_waiting(0, now);
+        }
+    }
+
+    /// Takes in what a step computed and chose.
+    pub(crate) fn commit(
+        &mut self,
+        plan: &StepPlan,
+        choices: &mut Vec<Result<Choice, SampleError>>,
+        now: Duration,
+    ) {
+        self.counters.steps += 1;
+        self.counters.step_tokens += plan.tokens() as u64;
+        let mut choices = choices.drain(..);
+        for segment in &plan.segments {
+            let sequence = &mut self.running[segment.sequence];
+            self.counters.prompt_tokens += sequence.advance(segment.tokens) as u64;
+            if !segment.samples {
+                continue;
+            }
+            match choices.next().expect("one choice for each sampling row") {
+                Ok(choice) => {
+                    self.counters.generated_tokens += 1;
+                    sequence.accept(choice, now);
+                }
+                Err(error) => sequence.end = Some(End::Failed(error.to_string())),
+            }
+        }
+        drop(choices);
+        self.remove_ended(now);
+    }
+
+    /// Recovers from a step that failed: the requests of the step fail, all blocks are free again,
+    /// and whoever else was running computes anew, because the cache's content is undefined.
+    pub(crate) fn fail_step(&mut self, plan: &StepPlan, message: &str, now: Duration) {
+        self.counters.faults += 1;
+        let planned = |index| {
+            plan.segments
+                .iter()
+                .any(|segment| segment.sequence == index)
+        };
+        // A failure before anyone was planned would come again: then all that run must go.
+        let all = plan.segments.is_empty();
+        if all && self.running.is_empty() {
+            self.running.extend(self.waiting.pop_front());
+        }
+        for (index, sequence) in self.running.iter_mut().enumerate() {
+            if all || planned(index) {
+                sequence.end = Some(End::Failed(message.to_owned()));
+            }
+        }
+        for sequence in &mut self.running {
+            sequence.forget_blocks();
+        }
+        for sequence in &mut self.waiting {
+            sequence.forget_blocks();
+        }
+        self.pool.reset();
+        self.remove_ended(now);
+        while let Some(sequence) = self.running.pop() {
+            self.waiting.push_front(sequence);
+        }
+    }
+
+    fn end_waiting(&mut self, index: usize, now: Duration) {
+        if let Some(mut sequence) = self.waiting.remove(index) {
+            self.counters.cancelled += 1;
+            sequence.send_end(End::Finished(FinishReason::Cancelled), now);
+        }
+    }
+
+    fn remove_ended(&mut self, now: Duration) {
+        let ended = self
+            .running
+            .extract_if(.., |sequence| sequence.end.is_some());
+        for mut sequence in ended {
+            let Some(end) = sequence.end.take() else {
+                continue;
+            };
+            *match &end {
+                End::Finished(FinishReason::End(_)) => &mut self.counters.finished_end,
+                End::Finished(FinishReason::Length) => &mut self.counters.finished_length,
+                End::Finished(FinishReason::Cancelled) => &mut self.counters.cancelled,
+                End::Failed(_) => &mut self.counters.failed,
+            } += 1;
+            sequence.release(&mut self.pool);
+            sequence.send_end(end, now);
+        }
+    }
+
+    /// Checks that blocks and owners add up and that every sequence stands where it should.
+    ///
+    /// # Panics
+    /// If not.
+    pub(crate) fn check_invariants(&self) {
+        self.pool
+            .check_invariants(self.running.iter().map(|sequence| sequence.table.blocks()));
+        for sequence in &self.running {
+            assert!(sequence.pending() > 0, "nothing left to compute");
+            let held = sequence.table.blocks().len() * self.pool.block_size().get();
+            assert!(sequence.computed <= held, "computed tokens have no block");
+        }
+        for sequence in &self.waiting {
+            assert!(
+                sequence.table.blocks().is_empty(),
+                "a waiting sequence owns blocks"
+            );
+            assert_eq!(
+                sequence.computed, 0,
+                "a waiting sequence has computed tokens"
+            );
+        }
+    }
+}

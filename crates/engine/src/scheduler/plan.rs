@@ -1,0 +1,116 @@
+//! One step's plan: who takes part, with how many tokens.
+//!
+//! Whoever has one token to compute goes first, so a long prompt never holds up an answer; then
+//! prompts in order of arrival fill what is left of the step. There are never more sequences than
+//! a step has tokens, so at least one token is left for a prompt.
+
+use std::time::Duration;
+
+use super::{Scheduler, admission};
+
+/// One sequence's part in a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PlannedSegment {
+    /// The sequence, as an index into the running ones.
+    pub(crate) sequence: usize,
+    /// How many of its pending tokens are computed.
+    pub(crate) tokens: usize,
+    /// Whether these are all of them, so that a token can be chosen.
+    pub(crate) samples: bool,
+}
+
+/// What the next step computes.
+#[derive(Debug, Default)]
+pub(crate) struct StepPlan {
+    pub(crate) segments: Vec<PlannedSegment>,
+    pub(crate) admitted: usize,
+    pub(crate) preempted: usize,
+    budget: usize,
+}
+
+impl StepPlan {
+    /// Empties the plan for a step of at most `budget` tokens.
+    pub(crate) fn begin(&mut self, budget: usize) {
+        self.segments.clear();
+        self.admitted = 0;
+        self.preempted = 0;
+        self.budget = budget;
+    }
+
+    fn add(&mut self, sequence: usize, pending: usize) {
+        let tokens = pending.min(self.budget);
+        if tokens > 0 {
+            self.budget -= tokens;
+            self.segments.push(PlannedSegment {
+                sequence,
+                tokens,
+                samples: tokens == pending,
+            });
+        }
+    }
+
+    /// Tokens of the step.
+    pub(crate) fn tokens(&self) -> usize {
+        self.segments.iter().map(|segment| segment.tokens).sum()
+    }
+
+    /// Sequences that get a token.
+    pub(crate) fn sampled(&self) -> usize {
+        self.segments
+            .iter()
+            .filter(|segment| segment.samples)
+            .count()
+    }
+}
+
+impl Scheduler {
+    /// Plans the next step: takes blocks, sends sequences away and lets others join as needed.
+    pub(crate) fn plan(&mut self, plan: &mut StepPlan, now: Duration) {
+        plan.begin(self.max_step_tokens);
+        self.plan_decodes(plan);
+        self.plan_prefills(plan);
+        self.admit(plan, now);
+    }
+
+    fn plan_decodes(&mut self, plan: &mut StepPlan) {
+        let mut index = 0;
+        while index < self.running.len() {
+            if self.running[index].pending() == 1 {
+                let (runs, preempted) = self.make_room(index);
+                plan.preempted += preempted;
+                if runs {
+                    plan.add(index, 1);
+                }
+            }
+            index += 1;
+        }
+    }
+
+    fn plan_prefills(&self, plan: &mut StepPlan) {
+        for (index, sequence) in self.running.iter().enumerate() {
+            if sequence.pending() > 1 {
+                plan.add(index, sequence.pending());
+            }
+        }
+    }
+
+    /// Lets waiting sequences join in order while the step, the cache and the number of places
+    /// allow it. A step that had to send someone away admits nobody.
+    fn admit(&mut self, plan: &mut StepPlan, now: Duration) {
+        while plan.budget > 0 && plan.preempted == 0 && self.running.len() < self.max_running {
+            let Some(first) = self.waiting.front_mut() else {
+                return;
+            };
+            let needed = first.table.missing(first.length(), &self.pool);
+            if !admission::may_join(needed, self.pool.free(), self.running.len()) {
+                return;
+            }
+            let fits = first.table.grow(first.length(), &mut self.pool);
+            debug_assert!(fits, "admission counted the blocks");
+            first.mark_admitted(now);
+            plan.add(self.running.len(), first.pending());
+            plan.admitted += 1;
+            self.running.extend(self.waiting.pop_front());
+        }
+    }
+}

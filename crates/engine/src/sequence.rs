@@ -1,0 +1,184 @@
+//! One request's state: its tokens, its blocks and how far the model has come.
+//!
+//! Prefill, decode and the recomputation after a preemption are one thing here: tokens that are
+//! known but not yet computed. A sequence that lost its blocks starts again with the tokens it
+//! has; the answer so far has become part of what is prefilled.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use forthwith_core::request::GenerationRequest;
+use forthwith_core::units::{SeqId, TokenId, Tokens};
+
+use crate::event::{Event, EventSink, FinishReason, Finished, Timings, TokenEvent};
+use crate::kv::{BlockPool, BlockTable};
+use crate::sampling::Choice;
+
+/// How a sequence ended.
+#[derive(Debug)]
+pub(crate) enum End {
+    Finished(FinishReason),
+    Failed(String),
+}
+
+/// When things happened to a request.
+#[derive(Clone, Copy, Debug)]
+struct Stamps {
+    arrived: Duration,
+    admitted: Option<Duration>,
+    first_token: Option<Duration>,
+}
+
+/// One answer in the making.
+pub(crate) struct Sequence {
+    pub(crate) id: SeqId,
+    pub(crate) request: GenerationRequest,
+    /// The prompt, then the answer so far.
+    pub(crate) tokens: Vec<TokenId>,
+    /// How many of `tokens` the cache holds.
+    pub(crate) computed: usize,
+    pub(crate) table: BlockTable,
+    pub(crate) end: Option<End>,
+    /// The most prompt tokens that were ever computed.
+    prompt_reached: usize,
+    stamps: Stamps,
+    sink: Option<Box<dyn EventSink>>,
+}
+
+impl Sequence {
+    pub(crate) fn new(
+        id: SeqId,
+        request: GenerationRequest,
+        sink: Box<dyn EventSink>,
+        arrived: Duration,
+    ) -> Self {
+        Self {
+            id,
+            tokens: request.prompt().to_vec(),
+            request,
+            computed: 0,
+            table: BlockTable::default(),
+            end: None,
+            prompt_reached: 0,
+            stamps: Stamps {
+                arrived,
+                admitted: None,
+                first_token: None,
+            },
+            sink: Some(sink),
+        }
+    }
+
+    /// Tokens that are known but not yet computed, at least one while the sequence lives.
+    pub(crate) fn pending(&self) -> usize {
+        self.tokens.len() - self.computed
+    }
+
+    /// All tokens known so far.
+    pub(crate) fn length(&self) -> Tokens {
+        Tokens::new(self.tokens.len())
+    }
+
+    /// Tokens of the answer so far.
+    pub(crate) fn generated(&self) -> usize {
+        self.tokens.len() - self.request.prompt().len()
+    }
+
+    /// Notes when the sequence first joined a step.
+    pub(crate) fn mark_admitted(&mut self, now: Duration) {
+        self.stamps.admitted.get_or_insert(now);
+    }
+
+    /// Counts tokens as computed; returns how many prompt tokens were computed for the first time.
+    pub(crate) fn advance(&mut self, tokens: usize) -> usize {
+        self.computed += tokens;
+        let reached = self.computed.min(self.request.prompt().len());
+        let fresh = reached.saturating_sub(self.prompt_reached);
+        self.prompt_reached += fresh;
+        fresh
+    }
+
+    /// Appends a chosen token, tells the owner, and ends the sequence if this token ends it.
+    pub(crate) fn accept(&mut self, choice: Choice, now: Duration) {
+        self.stamps.first_token.get_or_insert(now);
+        self.tokens.push(choice.token);
+        self.end = self.end_after(choice.token).map(End::Finished);
+        self.send(Event::Token(TokenEvent {
+            token: choice.token,
+            logprob: choice.logprob,
+        }));
+        if self.sink.is_none() {
+            self.end = Some(End::Finished(FinishReason::Cancelled));
+        }
+    }
+
+    fn end_after(&self, token: TokenId) -> Option<FinishReason> {
+        let stop = self.request.stop();
+        let ends = !stop.ignore_end && stop.end_tokens.contains(&token);
+        if ends || stop.stop_token_ids.contains(&token) {
+            return Some(FinishReason::End(token));
+        }
+        (self.generated() >= self.request.max_tokens().get()).then_some(FinishReason::Length)
+    }
+
+    /// Gives the blocks back and forgets what was computed.
+    pub(crate) fn release(&mut self, pool: &mut BlockPool) {
+        std::mem::take(&mut self.table).release(pool);
+        self.computed = 0;
+    }
+
+    /// Forgets the blocks without giving them back, for a pool that is about to be reset.
+    pub(crate) fn forget_blocks(&mut self) {
+        self.table = BlockTable::default();
+        self.computed = 0;
+    }
+
+    /// Tells the owner how the sequence ended. Only the first end is told.
+    pub(crate) fn send_end(&mut self, end: End, now: Duration) {
+        let event = match end {
+            End::Failed(message) => Event::Failed(message),
+            End::Finished(reason) => Event::Finished(Finished {
+                reason,
+                timings: self.timings(now),
+                prompt_tokens: Tokens::new(self.request.prompt().len()),
+                cached_tokens: Tokens::ZERO,
+                completion_tokens: Tokens::new(self.generated()),
+            }),
+        };
+        self.send(event);
+        if let Some(sink) = self.sink.take() {
+            discard(sink);
+        }
+    }
+
+    fn timings(&self, now: Duration) -> Timings {
+        let Stamps {
+            arrived,
+            admitted,
+            first_token,
+        } = self.stamps;
+        let joined = admitted.unwrap_or(now);
+        let answered = first_token.unwrap_or(now);
+        Timings {
+            queue: joined.saturating_sub(arrived),
+            prefill: answered.saturating_sub(joined),
+            decode: now.saturating_sub(answered),
+        }
+    }
+
+    /// Sends an event. A sink that panics is dropped: its owner's fault must not become others'.
+    fn send(&mut self, event: Event) {
+        if let Some(mut sink) = self.sink.take() {
+            match catch_unwind(AssertUnwindSafe(|| sink.send(event))) {
+                Ok(()) => self.sink = Some(sink),
+                Err(_) => discard(sink),
+            }
+        }
+    }
+}
+
+/// Drops a sink whose drop may panic.
+fn discard(sink: Box<dyn EventSink>) {
+    // The panic hook has reported it; there is nothing to add.
+    let _ = catch_unwind(AssertUnwindSafe(move || drop(sink)));
+}
