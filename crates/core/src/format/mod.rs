@@ -47,6 +47,8 @@ pub struct Affine {
     pub codes: Codes,
     /// Whether every scale and offset is exactly an `f16`.
     pub half_scales: bool,
+    /// `offset = −zero_point · scale`; `None` where the format stores offsets of its own.
+    pub zero_point: Option<u8>,
     /// Splits one block into `elements` codes and `elements / sub_block` scales and offsets.
     pub split: fn(&[u8], &mut [u8], &mut [f32], &mut [f32]),
 }

@@ -20,6 +20,7 @@ pub(super) const INFO: FormatInfo = FormatInfo {
         sub_block: 32,
         codes: Codes::Unsigned4,
         half_scales: false,
+        zero_point: None,
         split,
     }),
 };

@@ -20,6 +20,7 @@ pub(super) const INFO: FormatInfo = FormatInfo {
         sub_block: 32,
         codes: Codes::Unsigned5,
         half_scales: true,
+        zero_point: None,
         split,
     }),
 };

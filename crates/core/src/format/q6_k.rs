@@ -23,6 +23,7 @@ pub(super) const INFO: FormatInfo = FormatInfo {
         sub_block: 16,
         codes: Codes::Unsigned6,
         half_scales: false,
+        zero_point: Some(32),
         split,
     }),
 };

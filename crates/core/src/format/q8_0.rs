@@ -19,6 +19,7 @@ pub(super) const INFO: FormatInfo = FormatInfo {
         sub_block: 32,
         codes: Codes::Signed8,
         half_scales: true,
+        zero_point: Some(0),
         split,
     }),
 };

@@ -1,0 +1,66 @@
+//! Functions of vectors, built from [`Isa`] operations so that all instruction sets agree.
+
+use super::Isa;
+
+/// `exp(x)`; zero below −87.3, where the result would be denormal. Relative error < 2e-7.
+///
+/// Source: range reduction by `ln 2` in two parts and a degree-6 polynomial (Cephes `expf`).
+#[inline(always)]
+#[expect(
+    clippy::inline_always,
+    reason = "kernels inline into the instruction set's entry"
+)]
+pub(crate) fn exp<I: Isa>(isa: I, x: I::F) -> I::F {
+    let lowest = isa.splat(-87.3);
+    let clamped = isa.max(isa.min(x, isa.splat(88.0)), lowest);
+    let n = isa.round(isa.mul(clamped, isa.splat(std::f32::consts::LOG2_E)));
+    let r = isa.fma(n, isa.splat(-0.693_359_4), clamped);
+    let r = isa.fma(n, isa.splat(2.121_944_4e-4), r);
+    let mut p = isa.splat(1.987_569_1e-4);
+    for coefficient in [
+        1.398_199_9e-3,
+        8.333_452e-3,
+        4.166_579_6e-2,
+        1.666_666_5e-1,
+        5.000_000_1e-1,
+    ] {
+        p = isa.fma(p, r, isa.splat(coefficient));
+    }
+    let p = isa.fma(p, isa.mul(r, r), isa.add(r, isa.splat(1.0)));
+    isa.zero_below(isa.scale_exponent(p, n), x, lowest)
+}
+
+/// `tanh(x) = 1 − 2 / (exp(2x) + 1)`
+#[inline(always)]
+#[expect(
+    clippy::inline_always,
+    reason = "kernels inline into the instruction set's entry"
+)]
+pub(crate) fn tanh<I: Isa>(isa: I, x: I::F) -> I::F {
+    let e = exp(isa, isa.add(x, x));
+    let one = isa.splat(1.0);
+    isa.sub(one, isa.div(isa.splat(2.0), isa.add(e, one)))
+}
+
+/// The sum of the lanes, always in the same tree.
+#[inline(always)]
+#[expect(
+    clippy::inline_always,
+    reason = "kernels inline into the instruction set's entry"
+)]
+pub(crate) fn sum_lanes<I: Isa>(isa: I, a: I::F) -> f32 {
+    let a = isa.to_array(a);
+    ((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7]))
+}
+
+/// The largest lane.
+#[inline(always)]
+#[expect(
+    clippy::inline_always,
+    reason = "kernels inline into the instruction set's entry"
+)]
+pub(crate) fn max_lane<I: Isa>(isa: I, a: I::F) -> f32 {
+    isa.to_array(a)
+        .into_iter()
+        .fold(f32::NEG_INFINITY, f32::max)
+}

@@ -1,0 +1,337 @@
+//! A weight matrix in this backend's memory.
+
+use super::activations::ActivationsView;
+use super::dense::DenseProduct;
+pub(crate) use super::layout::LANES;
+use super::layout::{COLUMNS, EXPANDED_RECORD, Packed, Recipe, STORED};
+use super::packed::GroupProduct;
+use crate::isa::IsaChoice;
+use crate::memory::{Buffer, OutOfMemory};
+use forthwith_core::format::Format;
+use forthwith_core::shape::TensorView;
+use std::marker::PhantomData;
+
+/// Scratch for one thread's products with matrices of `cols` columns, in bytes.
+pub(crate) fn panel_bytes(cols: usize) -> usize {
+    cols / COLUMNS * EXPANDED_RECORD
+}
+
+/// A matrix in groups of eight rows; the last group is padded with zero rows.
+pub(crate) struct Matrix {
+    pub(crate) rows: usize,
+    pub(crate) cols: usize,
+    format: Format,
+    group_bytes: usize,
+    data: Buffer<u8>,
+}
+
+impl Matrix {
+    /// Repacks a stored tensor on `threads` threads.
+    pub(crate) fn pack(view: &TensorView<'_>, threads: usize) -> Result<Self, OutOfMemory> {
+        let info = view.format.info();
+        let group_bytes = match &info.affine {
+            Some(affine) => view.cols / COLUMNS * Recipe::of(affine).record(),
+            None => view.cols * LANES * info.bytes,
+        };
+        let groups = view.rows.div_ceil(LANES);
+        let mut data = Buffer::zeroed(groups * group_bytes)?;
+        let share = groups.div_ceil(threads.max(1)).max(1);
+        std::thread::scope(|scope| {
+            for (part, bytes) in data.chunks_mut(share * group_bytes).enumerate() {
+                scope.spawn(move || {
+                    for (index, group) in bytes.chunks_exact_mut(group_bytes).enumerate() {
+                        pack_group(view, (part * share + index) * LANES, group);
+                    }
+                });
+            }
+        });
+        Ok(Self {
+            rows: view.rows,
+            cols: view.cols,
+            format: view.format,
+            group_bytes,
+            data,
+        })
+    }
+
+    /// The number of groups.
+    pub(crate) fn groups(&self) -> usize {
+        self.rows.div_ceil(LANES)
+    }
+
+    /// Whether products read the plain rows of activations.
+    pub(crate) fn reads_plain(&self) -> bool {
+        self.format.info().affine.is_none()
+    }
+
+    fn group(&self, group: usize) -> &[u8] {
+        &self.data[group * self.group_bytes..(group + 1) * self.group_bytes]
+    }
+
+    /// Expands one row.
+    pub(crate) fn read_row(&self, row: usize, out: &mut [f32]) {
+        let (group, lane) = (self.group(row / LANES), row % LANES);
+        let info = self.format.info();
+        if let Some(affine) = &info.affine {
+            let recipe = Recipe::of(affine);
+            let records = group.chunks_exact(recipe.record());
+            for (record, out) in records.zip(out.chunks_exact_mut(COLUMNS)) {
+                recipe.read(record, lane, out);
+            }
+        } else {
+            for (column, out) in group.chunks_exact(LANES * info.bytes).zip(out) {
+                let element = &column[lane * info.bytes..(lane + 1) * info.bytes];
+                (info.dequantize)(element, std::slice::from_mut(out));
+            }
+        }
+    }
+
+    /// `out[t, lane]` for the eight rows of one group and the first `tokens` rows of activations.
+    pub(crate) fn multiply(
+        &self,
+        isa: IsaChoice,
+        group: usize,
+        (activations, tokens): (ActivationsView<'_>, usize),
+        out: &mut [f32],
+        panel: &mut [u8],
+    ) {
+        assert_eq!(activations.cols, self.cols, "activations match the matrix");
+        let group = self.group(group);
+        macro_rules! packed {
+            ($bits:literal, $sub:literal, $half:literal, $zero:expr) => {
+                isa.run(GroupProduct {
+                    group,
+                    activations,
+                    rows: tokens,
+                    out,
+                    panel,
+                    layout: PhantomData::<Packed<$bits, $sub, $half, { $zero }>>,
+                })
+            };
+        }
+        match self.format {
+            Format::F32 | Format::F16 | Format::BF16 => isa.run(DenseProduct {
+                format: self.format,
+                group,
+                activations,
+                rows: tokens,
+                out,
+            }),
+            Format::Q4_0 => packed!(4, 32, true, 8),
+            Format::Q4_1 => packed!(4, 32, true, STORED),
+            Format::Q5_0 => packed!(5, 32, true, 16),
+            Format::Q5_1 => packed!(5, 32, true, STORED),
+            Format::Q8_0 => packed!(8, 32, true, 0),
+            Format::Q4_K => packed!(4, 32, false, STORED),
+            Format::Q5_K => packed!(5, 32, false, STORED),
+            Format::Q6_K => packed!(6, 16, false, 32),
+        }
+    }
+}
+
+/// Packs rows `first..first + 8` (those that exist) into a zeroed group.
+fn pack_group(view: &TensorView<'_>, first: usize, group: &mut [u8]) {
+    let info = view.format.info();
+    for lane in 0..LANES.min(view.rows - first) {
+        let row = view.row(first + lane);
+        let Some(affine) = &info.affine else {
+            let places = group.chunks_exact_mut(LANES * info.bytes);
+            for (element, place) in row.chunks_exact(info.bytes).zip(places) {
+                place[lane * info.bytes..(lane + 1) * info.bytes].copy_from_slice(element);
+            }
+            continue;
+        };
+        let recipe = Recipe::of(affine);
+        let subs = info.elements / affine.sub_block;
+        let (mut codes, mut scales) = (vec![0; info.elements], vec![0.0; subs]);
+        let mut offsets = vec![0.0; subs];
+        let mut records = group.chunks_exact_mut(recipe.record());
+        for block in row.chunks_exact(info.bytes) {
+            (affine.split)(block, &mut codes, &mut scales, &mut offsets);
+            let per_record = COLUMNS / affine.sub_block;
+            for (r, codes) in codes.chunks_exact(COLUMNS).enumerate() {
+                let record = records.next().expect("a row's blocks fill its records");
+                recipe.put_codes(record, lane, codes);
+                for sub in 0..per_record {
+                    let at = r * per_record + sub;
+                    recipe.put_affine(record, lane, sub, (scales[at], offsets[at]));
+                }
+            }
+        }
+    }
+}
+
+/// The meaning of a product: plain loops over dequantized weights, in double precision.
+///
+/// `out[t, row] = Σ_k weight[row, k] · x[t, k]`
+pub(crate) fn reference(weights: &[f32], x: &[f32], cols: usize, out: &mut [f32]) {
+    let rows = weights.len() / cols;
+    for (x, out) in x.chunks_exact(cols).zip(out.chunks_exact_mut(rows)) {
+        for (weights, out) in weights.chunks_exact(cols).zip(out) {
+            *out = dot(weights, x);
+        }
+    }
+}
+
+/// A dot product in double precision, eight partial sums.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the result is a float by contract"
+)]
+pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
+    let mut sums = [0.0_f64; 8];
+    let (a_chunks, a_rest) = a.as_chunks::<8>();
+    let (b_chunks, b_rest) = b.as_chunks::<8>();
+    for (a, b) in a_chunks.iter().zip(b_chunks) {
+        for i in 0..8 {
+            sums[i] += f64::from(a[i]) * f64::from(b[i]);
+        }
+    }
+    for (i, (a, b)) in a_rest.iter().zip(b_rest).enumerate() {
+        sums[i] += f64::from(*a) * f64::from(*b);
+    }
+    sums.iter().sum::<f64>() as f32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::activations::{self, Activations};
+    use super::*;
+    use proptest::prelude::*;
+
+    fn random_floats(len: usize) -> impl Strategy<Value = Vec<f32>> {
+        proptest::collection::vec(-1.0_f32..1.0, len)
+    }
+
+    fn product(isa: IsaChoice, matrix: &Matrix, x: &[f32]) -> Vec<f32> {
+        let tokens = x.len() / matrix.cols;
+        let mut activations = Activations::new(tokens, matrix.cols).unwrap();
+        let view = activations.view(matrix.cols);
+        for (row, values) in x.chunks_exact(matrix.cols).enumerate() {
+            // SAFETY: a single thread.
+            unsafe { view.put(isa, row, values, true) };
+        }
+        let mut out = vec![0.0; tokens * matrix.rows];
+        let mut tile = vec![0.0; tokens * LANES];
+        let mut panel = vec![0; panel_bytes(matrix.cols)];
+        for group in 0..matrix.groups() {
+            matrix.multiply(isa, group, (view, tokens), &mut tile, &mut panel);
+            for (t, lanes) in tile.chunks_exact(LANES).enumerate() {
+                let rows = LANES.min(matrix.rows - group * LANES);
+                out[t * matrix.rows + group * LANES..][..rows].copy_from_slice(&lanes[..rows]);
+            }
+        }
+        out
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        #[test]
+        fn products_match_the_reference(
+            (rows, tokens) in (1_usize..20, 1_usize..11),
+            weights in random_floats(20 * 256), x in random_floats(11 * 256),
+        ) {
+            for &format in Format::ALL {
+                let weights = &weights[..rows * 256];
+                let x = &x[..tokens * 256];
+                let bytes = format.quantize(weights);
+                let view = TensorView { name: "w", format, rows, cols: 256, bytes: &bytes };
+                let matrix = Matrix::pack(&view, 2).unwrap();
+                let seen = if matrix.reads_plain() {
+                    x.to_vec()
+                } else {
+                    x.chunks_exact(256).flat_map(activations::reference).collect()
+                };
+                let mut want = vec![0.0; rows * tokens];
+                reference(&view.to_f32(), &seen, 256, &mut want);
+                for isa in IsaChoice::available() {
+                    let got = product(isa, &matrix, x);
+                    for (got, want) in got.iter().zip(&want) {
+                        prop_assert!((got - want).abs() < 4e-5, "{format} {isa:?}: {got} {want}");
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn neither_company_nor_isa_changes_a_bit(
+            tokens in 1_usize..14, weights in random_floats(16 * 256), x in random_floats(14 * 256),
+        ) {
+            for &format in Format::ALL {
+                let bytes = format.quantize(&weights);
+                let view = TensorView { name: "w", format, rows: 16, cols: 256, bytes: &bytes };
+                let matrix = Matrix::pack(&view, 1).unwrap();
+                let x = &x[..tokens * 256];
+                let together = product(IsaChoice::best(), &matrix, x);
+                for isa in IsaChoice::available() {
+                    let alone: Vec<f32> =
+                        x.chunks_exact(256).flat_map(|x| product(isa, &matrix, x)).collect();
+                    let bits = |values: &[f32]| -> Vec<u32> {
+                        values.iter().map(|value| value.to_bits()).collect()
+                    };
+                    prop_assert_eq!(bits(&together), bits(&alone), "{} {:?}", format, isa);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn extreme_codes_do_not_overflow() {
+        // All codes at their maximum against activations of ±127 in every combination of sign.
+        for &format in Format::ALL {
+            let bytes = format.quantize(
+                &(0..512)
+                    .map(|i| if i % 8 == 7 { -1.0 } else { 1.0 })
+                    .collect::<Vec<f32>>(),
+            );
+            let view = TensorView {
+                name: "w",
+                format,
+                rows: 2,
+                cols: 256,
+                bytes: &bytes,
+            };
+            let matrix = Matrix::pack(&view, 1).unwrap();
+            for sign in [1.0, -1.0] {
+                let x = vec![127.0 * sign; 256];
+                let mut want = [0.0; 2];
+                reference(&view.to_f32(), &x, 256, &mut want);
+                for isa in IsaChoice::available() {
+                    let got = product(isa, &matrix, &x);
+                    assert!(
+                        (got[1] - want[1]).abs() < 0.5,
+                        "{format}: {} {}",
+                        got[1],
+                        want[1]
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rows_read_back_what_was_stored() {
+        for &format in Format::ALL {
+            let values: Vec<f32> = (0..11 * 256_u16)
+                .map(|i| f32::from(i % 97) / 50.0 - 1.0)
+                .collect();
+            let bytes = format.quantize(&values);
+            let view = TensorView {
+                name: "w",
+                format,
+                rows: 11,
+                cols: 256,
+                bytes: &bytes,
+            };
+            let matrix = Matrix::pack(&view, 3).unwrap();
+            let mut row = vec![0.0; 256];
+            for (r, want) in view.to_f32().chunks_exact(256).enumerate() {
+                matrix.read_row(r, &mut row);
+                for (got, want) in row.iter().zip(want) {
+                    assert!((got - want).abs() <= 1e-6, "{format} row {r}: {got} {want}");
+                }
+            }
+        }
+    }
+}

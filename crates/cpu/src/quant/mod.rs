@@ -1,0 +1,10 @@
+//! Matrices as the CPU stores them, and products of them with rows of activations.
+
+pub(crate) mod activations;
+mod dense;
+mod layout;
+mod matrix;
+mod packed;
+
+pub(crate) use activations::{Activations, ActivationsView};
+pub(crate) use matrix::{LANES, Matrix, panel_bytes};
