@@ -36,6 +36,17 @@ pub enum LoadFault {
         /// What is wrong, with the value.
         problem: String,
     },
+    /// The file holds keys of the family that its reader does not know.
+    #[error(
+        "architecture `{architecture}` does not know the metadata keys {}, so its answers could be wrong",
+        shorten(keys)
+    )]
+    UnknownKeys {
+        /// The family.
+        architecture: String,
+        /// The keys.
+        keys: Vec<String>,
+    },
     /// A tensor that the family needs is not in the file.
     #[error("tensor `{tensor}` is missing: expected [{rows}, {cols}]")]
     MissingTensor {
@@ -74,12 +85,21 @@ pub enum LoadFault {
     },
 }
 
+impl LoadFault {
+    pub(crate) fn value(key: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self::Value {
+            key: key.into(),
+            problem: problem.into(),
+        }
+    }
+}
+
 fn shorten(names: &[String]) -> String {
     const SHOWN: usize = 8;
     let shown: Vec<String> = names
         .iter()
         .take(SHOWN)
-        .map(|name| format!("`{name}`"))
+        .map(|name| format!("`{}`", name.escape_debug()))
         .collect();
     let rest = if names.len() > SHOWN { ", …" } else { "" };
     format!("{}{rest}", shown.join(", "))

@@ -135,9 +135,145 @@ fn absorb(state: u64, token: TokenId) -> u64 {
 }
 
 /// The finalizer of `SplitMix64` (Steele, Lea and Flood 2014): every input bit moves every output bit.
-fn mix(value: u64) -> u64 {
+pub(crate) fn mix(value: u64) -> u64 {
     let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     value ^ (value >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MODEL: HashModel = HashModel { vocab: 50, seed: 7 };
+
+    fn executor() -> HashExecutor {
+        MODEL.executor(HashCapacity {
+            block_size: Tokens::new(4),
+            blocks: Blocks::new(8),
+            max_step_tokens: Tokens::new(64),
+        })
+    }
+
+    fn ids(tokens: &[u32]) -> Vec<TokenId> {
+        tokens.iter().copied().map(TokenId::new).collect()
+    }
+
+    fn table(blocks: &[u32]) -> Vec<BlockId> {
+        blocks.iter().copied().map(BlockId::new).collect()
+    }
+
+    /// Runs one segment and returns the logits after its last token.
+    fn run(
+        executor: &mut HashExecutor,
+        tokens: &[TokenId],
+        position: usize,
+        blocks: &[BlockId],
+    ) -> Result<Vec<f32>, StepError> {
+        let segment = Segment {
+            tokens: tokens.len(),
+            position,
+            blocks,
+        };
+        let input = StepInput {
+            tokens,
+            segments: &[segment],
+            logit_rows: &[tokens.len() - 1],
+        };
+        let mut logits = Vec::new();
+        executor.step(&input, &mut logits).map(|()| logits)
+    }
+
+    proptest! {
+        #[test]
+        fn any_split_into_steps_gives_the_same_logits(
+            text in prop::collection::vec(0_u32..50, 1..24),
+            cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..4),
+            order in Just(vec![0_u32, 1, 2, 3, 4, 5, 6, 7]).prop_shuffle(),
+        ) {
+            let text = ids(&text);
+            let blocks = table(&order);
+            let mut borders: Vec<usize> = cuts.iter().map(|cut| cut.index(text.len())).collect();
+            borders.extend([0, text.len()]);
+            borders.sort_unstable();
+            borders.dedup();
+            let mut executor = executor();
+            for border in borders.windows(2) {
+                let logits = run(&mut executor, &text[border[0]..border[1]], border[0], &blocks);
+                prop_assert_eq!(logits.unwrap(), MODEL.logits_after(&text[..border[1]]));
+            }
+        }
+    }
+
+    #[test]
+    fn a_wrong_block_changes_the_answer_or_fails() {
+        let mut executor = executor();
+        let text = ids(&[1, 2, 3, 4, 5]);
+        let other = ids(&[9, 9, 9, 9, 9]);
+        run(&mut executor, &text, 0, &table(&[0, 1])).unwrap();
+        run(&mut executor, &other, 0, &table(&[2, 3])).unwrap();
+        let next = ids(&[6]);
+        let right = MODEL.logits_after(&ids(&[1, 2, 3, 4, 5, 6]));
+        assert_ne!(
+            run(&mut executor, &next, 5, &table(&[2, 1])).unwrap(),
+            right
+        );
+        assert!(run(&mut executor, &next, 5, &table(&[0, 5])).is_err());
+        assert_eq!(
+            run(&mut executor, &next, 5, &table(&[0, 1])).unwrap(),
+            right
+        );
+    }
+
+    #[test]
+    fn a_copied_block_continues_its_own_way() {
+        let mut executor = executor();
+        run(&mut executor, &ids(&[1, 2]), 0, &table(&[0])).unwrap();
+        executor.copy_block(BlockId::new(0), BlockId::new(6));
+        let a = run(&mut executor, &ids(&[3]), 2, &table(&[0])).unwrap();
+        let b = run(&mut executor, &ids(&[4]), 2, &table(&[6])).unwrap();
+        assert_eq!(a, MODEL.logits_after(&ids(&[1, 2, 3])));
+        assert_eq!(b, MODEL.logits_after(&ids(&[1, 2, 4])));
+    }
+
+    #[test]
+    fn segments_may_share_what_they_read_but_not_what_they_write() {
+        let mut executor = executor();
+        run(&mut executor, &ids(&[1, 2, 3, 4]), 0, &table(&[0])).unwrap();
+        let tokens = ids(&[5, 6]);
+        let (first, second) = (table(&[0, 1]), table(&[0, 2]));
+        let segment = |blocks| Segment {
+            tokens: 1,
+            position: 4,
+            blocks,
+        };
+        let mut logits = Vec::new();
+        let segments = [segment(&first[..]), segment(&second[..])];
+        let input = StepInput {
+            tokens: &tokens,
+            segments: &segments,
+            logit_rows: &[0, 1],
+        };
+        executor.step(&input, &mut logits).unwrap();
+        assert_eq!(logits[..50], MODEL.logits_after(&ids(&[1, 2, 3, 4, 5])));
+        assert_eq!(logits[50..], MODEL.logits_after(&ids(&[1, 2, 3, 4, 6])));
+        let shared = [segment(&first[..]), segment(&first[..])];
+        let input = StepInput {
+            segments: &shared,
+            ..input
+        };
+        assert!(executor.step(&input, &mut logits).is_err());
+    }
+
+    #[test]
+    fn greedy_text_depends_on_every_token() {
+        let text = ids(&[1, 2, 3]);
+        let answer = MODEL.continue_greedily(&text, 10);
+        assert_eq!(answer.len(), 10);
+        assert_ne!(MODEL.continue_greedily(&ids(&[2, 2, 3]), 10), answer);
+        let other = HashModel { seed: 8, ..MODEL };
+        assert_ne!(other.continue_greedily(&text, 10), answer);
+    }
 }

@@ -2,14 +2,31 @@
 //!
 //! [`build`] reads a file's metadata, checks every tensor against it and writes the forward pass
 //! down as a [`Program`]. [`toy`] and [`hash_model`] are models that need no file.
+//!
+//! ```
+//! use forthwith_models::toy::Toy;
+//!
+//! let toy = Toy::embedded();
+//! let after_the = toy.follows("the");
+//! assert_eq!(after_the[0], ("gpu".to_owned(), 2));
+//! ```
 #![forbid(unsafe_code)]
 
+mod arch;
+mod build;
+mod config;
 mod error;
 pub mod hash_model;
+mod rope;
+mod spec;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod token_cache;
 pub mod toy;
 
 pub use error::{LoadError, LoadFault};
+pub use rope::{RopeScaling, RopeSpec, Yarn};
+pub use spec::{Dimensions, LayerSpec, ModelSpec};
 
 use forthwith_core::program::Program;
 use forthwith_weights::WeightFile;
@@ -17,13 +34,28 @@ use forthwith_weights::WeightFile;
 /// Turns an opened file into the program of its architecture.
 ///
 /// # Errors     [`LoadError`] names the file and the key or tensor: an unknown architecture,
-///              impossible metadata, a missing or misshapen tensor, weights that would go unused
+/// impossible or unknown metadata, a missing or misshapen tensor, unused weights
+/// # Cost       reads the metadata and the norms; the matrices stay untouched
 pub fn build(file: &WeightFile) -> Result<Program, LoadError> {
-    Err(LoadError {
+    arch::build(file).map_err(|fault| named(file, fault))
+}
+
+/// Reads what a file says about its model, without building the program.
+///
+/// # Errors     as [`build`], as far as the metadata goes
+pub fn read_spec(file: &WeightFile) -> Result<ModelSpec, LoadError> {
+    let spec = arch::read_spec(file).map(|(_, spec)| spec);
+    spec.map_err(|fault| named(file, fault))
+}
+
+/// The names of all supported architectures.
+pub fn architectures() -> Vec<&'static str> {
+    arch::names()
+}
+
+fn named(file: &WeightFile, fault: LoadFault) -> LoadError {
+    LoadError {
         path: file.path().to_owned(),
-        fault: LoadFault::Architecture {
-            found: String::new(),
-            supported: Vec::new(),
-        },
-    })
+        fault,
+    }
 }

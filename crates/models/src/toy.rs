@@ -184,3 +184,132 @@ fn token_id(index: usize) -> TokenId {
 fn log_count(count: u64) -> f32 {
     (1.0 + (count as f64).ln()) as f32
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forthwith_core::executor::Segment;
+
+    /// Decodes greedily, one token a step, through a table of scattered blocks.
+    fn continue_greedily(prompt: &str, max_tokens: usize) -> String {
+        let toy = Arc::new(Toy::embedded());
+        let mut executor = Arc::clone(&toy).executor(Blocks::new(4));
+        let table = [BlockId::new(2), BlockId::new(0)];
+        let word_id = |word| toy.id(word).unwrap_or_else(|| toy.unknown());
+        let mut text: Vec<TokenId> = prompt.split(' ').map(word_id).collect();
+        let mut fed = 0;
+        let mut logits = Vec::new();
+        for _ in 0..max_tokens {
+            let tokens = &text[fed..];
+            let segment = Segment {
+                tokens: tokens.len(),
+                position: fed,
+                blocks: &table,
+            };
+            let input = StepInput {
+                tokens,
+                segments: &[segment],
+                logit_rows: &[tokens.len() - 1],
+            };
+            executor.step(&input, &mut logits).unwrap();
+            fed = text.len();
+            let best = (0..logits.len())
+                .max_by(|&a, &b| logits[a].total_cmp(&logits[b]))
+                .unwrap();
+            text.push(token_id(best));
+            if toy.end_tokens().contains(&token_id(best)) {
+                break;
+            }
+        }
+        let shown = text.iter().filter(|id| !toy.hidden().contains(id));
+        let words: Vec<&str> = shown.map(|id| toy.words()[id.index()].as_str()).collect();
+        words.join(" ")
+    }
+
+    #[test]
+    fn counts_what_follows_in_order_of_first_appearance() {
+        let toy = Toy::embedded();
+        let the = [("gpu", 2), ("weights", 1), ("answer", 2), ("server", 1)];
+        assert_eq!(
+            toy.follows("the"),
+            the.map(|(word, count)| (word.to_owned(), count))
+        );
+        assert_eq!(toy.follows("answer"), [(".".to_owned(), 2)]);
+        assert_eq!(toy.follows("."), [("the".to_owned(), 2)]);
+        assert!(toy.follows("cat").is_empty());
+        assert!(toy.follows(UNKNOWN).is_empty());
+    }
+
+    #[test]
+    fn words_are_numbered_by_first_appearance() {
+        let toy = Toy::embedded();
+        let words = [
+            "the", "gpu", "reads", "weights", ".", "writes", "answer", "server", "streams",
+            UNKNOWN, END,
+        ];
+        assert_eq!(toy.words(), words);
+        assert_eq!(toy.unknown(), TokenId::new(9));
+        assert_eq!(toy.end_tokens(), [TokenId::new(4), TokenId::new(10)]);
+        assert_eq!(toy.hidden(), [TokenId::new(9), TokenId::new(10)]);
+        let odd = Toy::train("a <end> b <unk> a");
+        assert_eq!(odd.words(), ["a", "b", UNKNOWN, END]);
+        assert_eq!(Toy::train("").words(), [UNKNOWN, END]);
+    }
+
+    #[test]
+    fn greedy_continuations_are_those_of_the_text() {
+        let check = |prompt, max_tokens, expected| {
+            assert_eq!(continue_greedily(prompt, max_tokens), expected);
+        };
+        check("the server", 6, "the server streams the gpu reads the gpu");
+        check("gpu", 6, "gpu reads the gpu reads the gpu");
+        check("the answer", 6, "the answer .");
+        check("the cat", 6, "the");
+    }
+
+    #[test]
+    fn logits_are_shares_and_the_first_seen_wins_ties() {
+        let toy = Toy::embedded();
+        let mut logits = Vec::new();
+        toy.extend_logits(toy.id("the").unwrap(), &mut logits);
+        let total: f32 = logits.iter().map(|logit| logit.exp()).sum();
+        let share = |word: &str| logits[toy.id(word).unwrap().index()].exp() / total;
+        for (word, expected) in [
+            ("gpu", 2.0),
+            ("answer", 2.0),
+            ("weights", 1.0),
+            ("reads", 0.0),
+        ] {
+            assert!((share(word) - expected / 6.0).abs() < 1e-6, "{word}");
+        }
+        let logit = |word: &str| logits[toy.id(word).unwrap().index()];
+        assert_eq!(logit("answer").next_up().to_bits(), logit("gpu").to_bits());
+        assert_eq!(
+            logit("server").next_up().to_bits(),
+            logit("weights").to_bits()
+        );
+    }
+
+    #[test]
+    fn a_wrong_step_is_refused() {
+        let mut executor = Arc::new(Toy::embedded()).executor(Blocks::new(1));
+        let mut step = |token: u32, blocks: &[BlockId]| {
+            let segment = Segment {
+                tokens: 1,
+                position: 0,
+                blocks,
+            };
+            let tokens = [TokenId::new(token)];
+            let input = StepInput {
+                tokens: &tokens,
+                segments: &[segment],
+                logit_rows: &[0],
+            };
+            executor.step(&input, &mut Vec::new())
+        };
+        assert!(step(0, &[BlockId::new(0)]).is_ok());
+        assert!(step(11, &[BlockId::new(0)]).is_err());
+        assert!(step(0, &[BlockId::new(1)]).is_err());
+        assert!(step(0, &[]).is_err());
+    }
+}

@@ -113,6 +113,20 @@ impl GgufWriter {
         self
     }
 
+    /// Drops a key.
+    #[must_use]
+    pub fn without_key(mut self, key: &str) -> Self {
+        self.keys.retain(|(other, _)| other != key);
+        self
+    }
+
+    /// Drops a tensor.
+    #[must_use]
+    pub fn without_tensor(mut self, name: &str) -> Self {
+        self.tensors.retain(|tensor| tensor.name != name);
+        self
+    }
+
     /// The whole file.
     ///
     /// # Panics

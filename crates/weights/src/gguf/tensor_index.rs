@@ -183,7 +183,7 @@ fn file_range(data_start: u64, offset: u64, size: u64, file_size: u64) -> Option
 }
 
 /// The names of all tensor types that GGUF has numbered, also those that have no format here.
-fn type_name(number: u32) -> &'static str {
+pub(super) fn type_name(number: u32) -> &'static str {
     const NAMES: &[&str] = &[
         "F32",
         "F16",

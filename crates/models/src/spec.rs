@@ -1,0 +1,146 @@
+//! What a model is: its dimensions and the choices of its family, free of any file's keys.
+
+use crate::config::Config;
+use crate::error::LoadFault;
+use crate::rope::RopeSpec;
+use forthwith_core::units::Tokens;
+
+const MAX_LAYERS: usize = 1_024;
+const MAX_WIDTH: usize = 1 << 20;
+const MAX_HEADS: usize = 1 << 12;
+const MAX_HEAD_DIM: usize = 1 << 14;
+const MAX_CONTEXT: usize = 1 << 31;
+
+/// A whole model. Architectures read it from a file's metadata and build programs from it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelSpec {
+    /// Dimensions that all layers share.
+    pub dimensions: Dimensions,
+    /// Multiplies the embedding of each token.
+    pub embedding_scale: f32,
+    /// Caps the logits.
+    pub logits_softcap: Option<f32>,
+    /// The rotary embeddings that layers name.
+    pub ropes: Vec<RopeSpec>,
+    /// The attention of each layer.
+    pub layers: Vec<LayerSpec>,
+}
+
+/// The attention of one layer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LayerSpec {
+    /// Index into [`ModelSpec::ropes`].
+    pub rope: usize,
+    /// How far the layer looks back, itself included.
+    pub window: Option<Tokens>,
+    /// Multiplies `q · k`.
+    pub attention_scale: f32,
+    /// Caps the scores.
+    pub attention_softcap: Option<f32>,
+}
+
+/// The sizes of a decoder with grouped-query attention and a gated feed-forward layer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Dimensions {
+    /// Width of the residual stream.
+    pub hidden: usize,
+    /// Width inside the feed-forward layer.
+    pub feed_forward: usize,
+    /// Layers.
+    pub layers: usize,
+    /// Query heads; a multiple of `kv_heads`.
+    pub heads: usize,
+    /// Key-value heads.
+    pub kv_heads: usize,
+    /// Elements of a head.
+    pub head_dim: usize,
+    /// Tokens that the model knows.
+    pub vocab: usize,
+    /// Positions that the model was trained for.
+    pub context: Tokens,
+    /// Added to the mean square in norms.
+    pub norm_eps: f32,
+}
+
+impl Dimensions {
+    /// Reads and checks the keys that all families share.
+    pub(crate) fn read(config: &mut Config<'_>) -> Result<Self, LoadFault> {
+        let hidden = config.size("embedding_length", 1..=MAX_WIDTH)?;
+        let heads = config.size("attention.head_count", 1..=MAX_HEADS)?;
+        let kv_heads = config
+            .optional_size("attention.head_count_kv", 1..=MAX_HEADS)?
+            .unwrap_or(heads);
+        if !heads.is_multiple_of(kv_heads) {
+            let problem = format!("{kv_heads} does not divide the {heads} query heads");
+            return Err(LoadFault::value(
+                config.key("attention.head_count_kv"),
+                problem,
+            ));
+        }
+        Ok(Self {
+            hidden,
+            feed_forward: config.size("feed_forward_length", 1..=MAX_WIDTH)?,
+            layers: config.size("block_count", 1..=MAX_LAYERS)?,
+            heads,
+            kv_heads,
+            head_dim: read_head_dim(config, hidden, heads)?,
+            vocab: config.vocab()?,
+            context: Tokens::new(config.size("context_length", 1..=MAX_CONTEXT)?),
+            norm_eps: to_f32(config.float("attention.layer_norm_rms_epsilon")?),
+        })
+    }
+}
+
+fn read_head_dim(config: &mut Config<'_>, hidden: usize, heads: usize) -> Result<usize, LoadFault> {
+    let key_length = config.optional_size("attention.key_length", 1..=MAX_HEAD_DIM)?;
+    let value_length = config.optional_size("attention.value_length", 1..=MAX_HEAD_DIM)?;
+    let head_dim = match key_length {
+        Some(length) => length,
+        None if hidden.is_multiple_of(heads) => hidden / heads,
+        None => {
+            let problem = format!("{heads} heads do not divide the width {hidden}");
+            return Err(LoadFault::value(
+                config.key("attention.head_count"),
+                problem,
+            ));
+        }
+    };
+    match value_length {
+        Some(length) if length != head_dim => {
+            let problem = format!("{length} differs from the key length {head_dim}, not supported");
+            Err(LoadFault::value(
+                config.key("attention.value_length"),
+                problem,
+            ))
+        }
+        _ if !head_dim.is_multiple_of(2) => {
+            let problem = format!("{head_dim} is odd, rotary pairs need an even length");
+            Err(LoadFault::value(
+                config.key("attention.key_length"),
+                problem,
+            ))
+        }
+        _ => Ok(head_dim),
+    }
+}
+
+/// A parameter in the precision that kernels use.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "parameters are stored as 32-bit floats"
+)]
+pub(crate) fn to_f32(value: f64) -> f32 {
+    value as f32
+}
+
+/// `1 / √width`, the usual scale of attention scores.
+#[expect(clippy::cast_precision_loss, reason = "head sizes are far below 2^52")]
+pub(crate) fn inverse_root(width: usize) -> f32 {
+    to_f32(1.0 / (width as f64).sqrt())
+}
+
+/// `√width`.
+#[expect(clippy::cast_precision_loss, reason = "widths are far below 2^52")]
+pub(crate) fn root(width: usize) -> f32 {
+    to_f32((width as f64).sqrt())
+}
