@@ -3,6 +3,47 @@
 //! An [`Engine`] turns requests into tokens, one [`Engine::step`] at a time. It knows tokens and
 //! blocks; it does not know text, JSON, threads or time (a clock is used to stamp events, never to
 //! decide). [`EngineHandle`] puts an engine on a thread of its own and is the only way in and out.
+//!
+//! ```
+//! # use std::sync::{Arc, mpsc::channel};
+//! # use forthwith_core::{clock::SystemClock, units::{Blocks, TokenId, Tokens}};
+//! # use forthwith_core::request::{GenerationRequest, RequestParts, SamplingParams, StopRules};
+//! # use forthwith_engine::{Engine, EngineConfig, EngineHandle, Event};
+//! # use forthwith_models::toy::Toy;
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let toy = Arc::new(Toy::embedded());
+//! # let config = EngineConfig {
+//! #     max_running: 8,
+//! #     max_step_tokens: Tokens::new(64),
+//! #     context: Tokens::new(256),
+//! #     max_waiting: 100,
+//! # };
+//! # let word = |word: &str| {
+//! #     let id = toy.words().iter().position(|known| known == word).unwrap();
+//! #     TokenId::new(u32::try_from(id).unwrap())
+//! # };
+//! let executor = Box::new(Arc::clone(&toy).executor(Blocks::new(64)));
+//! let handle = EngineHandle::spawn(Engine::new(executor, config, Arc::new(SystemClock::start())));
+//! let parts = RequestParts {
+//!     prompt: vec![word("the"), word("server")],
+//!     max_tokens: Some(6),
+//!     sampling: SamplingParams::greedy(),
+//!     stop: StopRules::default(),
+//!     logprobs: None,
+//! };
+//! let (sender, events) = channel();
+//! let sink = Box::new(move |event| drop(sender.send(event)));
+//! let _request = handle.submit(GenerationRequest::new(parts, handle.limits())?, sink)?;
+//! let mut answer = Vec::new();
+//! for event in events {
+//!     if let Event::Token(token) = event {
+//!         answer.push(toy.words()[token.token.index()].as_str());
+//!     }
+//! }
+//! assert_eq!(answer.join(" "), "streams the gpu reads the gpu");
+//! # Ok(())
+//! # }
+//! ```
 #![forbid(unsafe_code)]
 
 mod batch;

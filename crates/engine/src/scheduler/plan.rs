@@ -25,6 +25,7 @@ pub(crate) struct StepPlan {
     pub(crate) segments: Vec<PlannedSegment>,
     pub(crate) admitted: usize,
     pub(crate) preempted: usize,
+    /// Tokens that may still be added.
     budget: usize,
 }
 
@@ -73,14 +74,11 @@ impl Scheduler {
     }
 
     fn plan_decodes(&mut self, plan: &mut StepPlan) {
+        // Making room shortens the list from the back, so its length is asked for each time.
         let mut index = 0;
-        while index < self.running.len() {
-            if self.running[index].pending() == 1 {
-                let (runs, preempted) = self.make_room(index);
-                plan.preempted += preempted;
-                if runs {
-                    plan.add(index, 1);
-                }
+        while let Some(sequence) = self.running.get(index) {
+            if sequence.pending() == 1 && self.make_room(index, plan) {
+                plan.add(index, 1);
             }
             index += 1;
         }

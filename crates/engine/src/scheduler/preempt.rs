@@ -4,20 +4,20 @@
 //! computed again. The first to come is never sent away, so everything ends.
 
 use super::Scheduler;
+use super::plan::StepPlan;
 
 impl Scheduler {
     /// Gives the running sequence at `index` room for all its tokens, sending others away from
-    /// the back, at last itself. Returns whether it still runs, and how many were sent away.
-    pub(super) fn make_room(&mut self, index: usize) -> (bool, usize) {
-        let mut preempted = 0;
+    /// the back, at last itself. Returns whether it still runs.
+    pub(super) fn make_room(&mut self, index: usize, plan: &mut StepPlan) -> bool {
         while let Some(sequence) = self.running.get_mut(index) {
             if sequence.table.grow(sequence.length(), &mut self.pool) {
-                return (true, preempted);
+                return true;
             }
             self.preempt_last();
-            preempted += 1;
+            plan.preempted += 1;
         }
-        (false, preempted)
+        false
     }
 
     fn preempt_last(&mut self) {

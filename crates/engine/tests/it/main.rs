@@ -1,0 +1,8 @@
+//! The engine against models that notice every wrong block.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+mod behaviour;
+mod faults;
+mod handle;
+mod simulation;
+mod world;
