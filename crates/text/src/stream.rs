@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use forthwith_core::units::TokenId;
 
+use crate::detokenizer::Detokenizer;
+use crate::stop::StopScanner;
 use crate::tokenizer::Tokenizer;
 
 /// What one token adds to the answer's text.
@@ -16,32 +18,141 @@ pub struct Delta {
 }
 
 /// Detokenizer and stop strings of one request.
+///
+/// The deltas, joined, are the text of all tokens up to the first stop string. Hidden tokens add no
+/// text. The stop string that is complete first wins, the longest of several complete at once.
 #[derive(Debug)]
 pub struct TextStream {
     tokenizer: Arc<Tokenizer>,
-    stops: Vec<String>,
+    detokenizer: Detokenizer,
+    stops: StopScanner,
 }
 
 impl TextStream {
     /// Starts the text of one answer; empty stop strings are ignored.
     pub fn new(tokenizer: Arc<Tokenizer>, stops: Vec<String>) -> Self {
-        Self { tokenizer, stops }
+        let stops = StopScanner::new(stops);
+        Self {
+            tokenizer,
+            detokenizer: Detokenizer::default(),
+            stops,
+        }
     }
 
-    /// Tells which token came before the answer.
+    /// Tells which token came before the answer: after one, the first word of an answer in whole
+    /// words begins with a space.
     #[must_use]
-    pub fn with_prompt(self, _last_prompt_token: Option<TokenId>) -> Self {
+    pub fn with_prompt(mut self, last_prompt_token: Option<TokenId>) -> Self {
+        self.detokenizer = match last_prompt_token {
+            Some(_) => Detokenizer::after_prompt(),
+            None => Detokenizer::default(),
+        };
         self
     }
 
     /// Takes the next token of the answer.
-    pub fn push(&mut self, _token: TokenId) -> Delta {
-        let _ = (&self.tokenizer, &self.stops);
-        unimplemented!()
+    pub fn push(&mut self, token: TokenId) -> Delta {
+        let mut text = String::new();
+        self.detokenizer.push(&self.tokenizer, token, &mut text);
+        self.delta(&text)
     }
 
     /// Ends the answer and hands out what was held back.
     pub fn finish(&mut self) -> Delta {
-        unimplemented!()
+        let mut text = String::new();
+        self.detokenizer.finish(&mut text);
+        let mut delta = self.delta(&text);
+        delta.text.push_str(&self.stops.finish());
+        delta
+    }
+
+    fn delta(&mut self, text: &str) -> Delta {
+        let text = self.stops.push(text);
+        Delta {
+            text,
+            stop: self.stops.found(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words() -> Arc<Tokenizer> {
+        let words = ["the", "server", "streams", ".", "<end>"].map(str::to_owned);
+        let id = TokenId::new;
+        Arc::new(Tokenizer::words(&words, id(4), vec![id(3), id(4)], vec![id(4)]).unwrap())
+    }
+
+    fn texts(stream: &mut TextStream, ids: &[u32]) -> Vec<String> {
+        ids.iter()
+            .map(|&id| stream.push(TokenId::new(id)).text)
+            .collect()
+    }
+
+    #[test]
+    fn words_are_joined_with_single_spaces() {
+        let mut stream = TextStream::new(words(), vec![]);
+        assert_eq!(
+            texts(&mut stream, &[0, 1, 4, 3]),
+            ["the", " server", "", " ."]
+        );
+        let mut stream = TextStream::new(words(), vec![]).with_prompt(Some(TokenId::new(0)));
+        assert_eq!(texts(&mut stream, &[1, 2]), [" server", " streams"]);
+    }
+
+    #[test]
+    fn first_delta_arrives_with_the_first_token() {
+        let mut stream = TextStream::new(words(), vec!["\n\nUser:".to_owned()]);
+        assert_eq!(stream.push(TokenId::new(0)).text, "the");
+    }
+
+    #[test]
+    fn a_stop_string_across_tokens_drops_what_follows() {
+        let mut stream = TextStream::new(words(), vec!["unused".into(), "r str".into()]);
+        assert_eq!(
+            stream.push(TokenId::new(0)),
+            Delta {
+                text: "the".into(),
+                stop: None
+            }
+        );
+        assert_eq!(
+            stream.push(TokenId::new(1)),
+            Delta {
+                text: " serve".into(),
+                stop: None
+            }
+        );
+        assert_eq!(
+            stream.push(TokenId::new(2)),
+            Delta {
+                text: String::new(),
+                stop: Some(1)
+            }
+        );
+        assert_eq!(
+            stream.finish(),
+            Delta {
+                text: String::new(),
+                stop: Some(1)
+            }
+        );
+    }
+
+    #[test]
+    fn an_answer_may_end_within_a_stop_string() {
+        let mut stream = TextStream::new(words(), vec!["r stop".into()]);
+        assert_eq!(texts(&mut stream, &[1, 2]), ["serve", "r streams"]);
+        let mut stream = TextStream::new(words(), vec!["r s".into()]);
+        assert_eq!(texts(&mut stream, &[1]), ["serve"]);
+        assert_eq!(
+            stream.finish(),
+            Delta {
+                text: "r".into(),
+                stop: None
+            }
+        );
     }
 }

@@ -1,9 +1,31 @@
 //! The tokenizer: text to token ids, token ids to bytes.
+//!
+//! Three kinds share one face: byte-level byte-pair merges (GGUF `gpt2`), score-ordered merges
+//! (GGUF `llama`) and plain words. Text is cut at special tokens first; only what lies between is
+//! merged. Control tokens are left out of the merging, so that text cannot turn into one.
 
-use forthwith_core::metadata::{Metadata, MetadataError};
+mod byte_level;
+mod end_tokens;
+mod error;
+mod from_gguf;
+mod pre_tokenizer;
+mod scored_merges;
+mod special;
+mod vocabulary;
+mod words;
+
+use std::sync::Arc;
+
+use forthwith_core::metadata::Metadata;
 use forthwith_core::units::TokenId;
 
+use crate::detokenizer;
 use crate::template::RenderedPrompt;
+
+pub use error::{TokenizeError, TokenizerError};
+pub(crate) use special::ControlGuard;
+use special::{Fragment, SpecialTokens};
+use vocabulary::{MAX_TOKENS, TokenBytes};
 
 /// What the text of a control token in the input means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,98 +36,242 @@ pub enum ControlText {
     Parse,
 }
 
-/// A tokenizer cannot be built from what a file says.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum TokenizerError {
-    /// A key is missing or has the wrong kind.
-    #[error(transparent)]
-    Metadata(#[from] MetadataError),
-}
-
-/// A text cannot be tokenized.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum TokenizeError {
-    /// The vocabulary has no token for a character and no bytes to spell it with.
-    #[error("the vocabulary has no token for the character {0:?}")]
-    NoToken(char),
-}
-
 /// Text to token ids and back; shared by all requests.
 #[derive(Debug)]
-pub struct Tokenizer {}
+pub struct Tokenizer {
+    model: Model,
+    kind: String,
+    bytes: TokenBytes,
+    hidden: Vec<bool>,
+    end_tokens: Vec<TokenId>,
+    bos: Option<TokenId>,
+    eos: Option<TokenId>,
+    adds_bos: bool,
+    adds_space: bool,
+    user_defined: SpecialTokens,
+    all_special: SpecialTokens,
+    guard: Arc<ControlGuard>,
+}
+
+#[derive(Debug)]
+enum Model {
+    ByteLevel(Box<byte_level::ByteLevel>),
+    Scored(scored_merges::ScoredMerges),
+    Words(words::Words),
+}
 
 impl Tokenizer {
     /// Builds the tokenizer that a GGUF file describes.
-    pub fn from_gguf(_metadata: &Metadata) -> Result<Self, TokenizerError> {
-        unimplemented!()
+    ///
+    /// # Errors    [`TokenizerError`] names the key, token or merge rule that is wrong
+    pub fn from_gguf(metadata: &Metadata) -> Result<Self, TokenizerError> {
+        from_gguf::build(metadata)
     }
 
     /// A tokenizer of whole words split at white space; decoding joins them with single spaces.
+    ///
+    /// The text of a `hidden` word in a prompt is an unknown word.
     pub fn words(
-        _words: &[String],
-        _unknown: TokenId,
-        _end_tokens: Vec<TokenId>,
-        _hidden: Vec<TokenId>,
+        words: &[String],
+        unknown: TokenId,
+        end_tokens: Vec<TokenId>,
+        hidden: Vec<TokenId>,
     ) -> Result<Self, TokenizerError> {
-        unimplemented!()
+        if words.is_empty() || words.len() > MAX_TOKENS {
+            return Err(TokenizerError::VocabularySize(words.len()));
+        }
+        for (key, ids) in [
+            ("unknown", &[unknown][..]),
+            ("end_tokens", &end_tokens),
+            ("hidden", &hidden),
+        ] {
+            if let Some(id) = ids.iter().find(|id| id.index() >= words.len()) {
+                return Err(TokenizerError::SpecialId {
+                    key,
+                    id: u64::from(id.get()),
+                    tokens: words.len(),
+                });
+            }
+        }
+        let mut bytes = TokenBytes::default();
+        for word in words {
+            bytes.push(word.bytes());
+        }
+        let model = Model::Words(words::Words::new(words, unknown, &hidden));
+        let mut is_hidden = vec![false; words.len()];
+        for id in hidden {
+            is_hidden[id.index()] = true;
+        }
+        Ok(Self {
+            model,
+            kind: format!("words split at white space ({} words)", words.len()),
+            bytes,
+            hidden: is_hidden,
+            end_tokens,
+            bos: None,
+            eos: None,
+            adds_bos: false,
+            adds_space: false,
+            user_defined: SpecialTokens::new([])?,
+            all_special: SpecialTokens::new([])?,
+            guard: Arc::new(ControlGuard::new([])?),
+        })
     }
 
     /// The tokens of a text; adds no beginning-of-sequence token.
-    pub fn encode(
-        &self,
-        _text: &str,
-        _control: ControlText,
-    ) -> Result<Vec<TokenId>, TokenizeError> {
-        unimplemented!()
+    ///
+    /// Bytes that the vocabulary has no token for are dropped if it is byte-level.
+    pub fn encode(&self, text: &str, control: ControlText) -> Result<Vec<TokenId>, TokenizeError> {
+        let special = match control {
+            ControlText::AsText => &self.user_defined,
+            ControlText::Parse => &self.all_special,
+        };
+        let mut out = Output::default();
+        self.encode_into(text, special, &mut out)?;
+        Ok(out.tokens)
     }
 
     /// The tokens of a raw prompt, after the beginning-of-sequence token if the model wants one.
-    pub fn encode_prompt(&self, _text: &str) -> Result<Vec<TokenId>, TokenizeError> {
-        unimplemented!()
+    pub fn encode_prompt(&self, text: &str) -> Result<Vec<TokenId>, TokenizeError> {
+        let mut out = Output::default();
+        out.tokens.extend(self.bos.filter(|_| self.adds_bos));
+        self.encode_into(text, &self.user_defined, &mut out)?;
+        Ok(out.tokens)
     }
 
     /// The tokens of a rendered conversation; control tokens come from the template alone.
+    ///
+    /// Begins with the beginning-of-sequence token if the model wants one, once.
     pub fn encode_rendered(
         &self,
-        _rendered: &RenderedPrompt,
+        rendered: &RenderedPrompt,
     ) -> Result<Vec<TokenId>, TokenizeError> {
-        unimplemented!()
+        let mut out = Output::default();
+        for fragment in self.all_special.split(rendered.guarded_text()) {
+            match fragment {
+                Fragment::Token(id) => out.push_special(id),
+                Fragment::Text(text) => {
+                    let text = rendered.unguard(text);
+                    self.encode_into(&text, &self.user_defined, &mut out)?;
+                }
+            }
+        }
+        let mut tokens = out.tokens;
+        match self.bos {
+            Some(bos) if self.adds_bos && tokens.first() != Some(&bos) => tokens.insert(0, bos),
+            _ => {}
+        }
+        Ok(tokens)
+    }
+
+    /// The text of a whole token sequence: lossy where bytes are not UTF-8, without hidden tokens,
+    /// and without the space that encoding put before the first word.
+    pub fn decode(&self, tokens: &[TokenId]) -> String {
+        let text = detokenizer::decode(self, tokens);
+        if self.adds_space && text.starts_with(' ') {
+            text[1..].to_owned()
+        } else {
+            text
+        }
     }
 
     /// How many tokens the vocabulary has.
     pub fn vocab_size(&self) -> usize {
-        unimplemented!()
+        self.bytes.len()
     }
 
     /// The token that begins a sequence.
     pub fn bos(&self) -> Option<TokenId> {
-        unimplemented!()
+        self.bos
+    }
+
+    /// The token that ends a sequence, as the file names it; see also [`Self::end_tokens`].
+    pub fn eos(&self) -> Option<TokenId> {
+        self.eos
     }
 
     /// Whether prompts begin with [`Self::bos`].
     pub fn adds_bos(&self) -> bool {
-        unimplemented!()
+        self.adds_bos
     }
 
     /// The tokens that end an answer.
     pub fn end_tokens(&self) -> &[TokenId] {
-        unimplemented!()
+        &self.end_tokens
     }
 
     /// Whether a token is never shown in returned text.
-    pub fn is_hidden(&self, _id: TokenId) -> bool {
-        unimplemented!()
+    pub fn is_hidden(&self, id: TokenId) -> bool {
+        self.hidden.get(id.index()).copied().unwrap_or(true)
     }
 
     /// The bytes that a token stands for; none for an id outside the vocabulary.
-    pub fn token_bytes(&self, _id: TokenId) -> &[u8] {
-        unimplemented!()
+    pub fn token_bytes(&self, id: TokenId) -> &[u8] {
+        self.bytes.get(id)
     }
 
     /// The tokenizer in words, for people.
     pub fn kind(&self) -> &str {
-        unimplemented!()
+        &self.kind
+    }
+
+    /// What stands between the texts of two tokens.
+    pub(crate) fn separator(&self) -> &'static str {
+        match self.model {
+            Model::Words(_) => " ",
+            Model::ByteLevel(_) | Model::Scored(_) => "",
+        }
+    }
+
+    pub(crate) fn guard(&self) -> Arc<ControlGuard> {
+        Arc::clone(&self.guard)
+    }
+
+    fn encode_into(
+        &self,
+        text: &str,
+        special: &SpecialTokens,
+        out: &mut Output,
+    ) -> Result<(), TokenizeError> {
+        for fragment in special.split(text) {
+            match fragment {
+                Fragment::Token(id) => out.push_special(id),
+                Fragment::Text(text) => self.merge(text, out)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn merge(&self, text: &str, out: &mut Output) -> Result<(), TokenizeError> {
+        let starts_word = self.adds_space && !out.in_text;
+        out.in_text = true;
+        match &self.model {
+            Model::ByteLevel(model) => model.encode(text, &mut out.tokens),
+            Model::Scored(model) if starts_word => {
+                model.encode(&format!(" {text}"), &mut out.tokens)
+            }
+            Model::Scored(model) => model.encode(text, &mut out.tokens),
+            Model::Words(model) => {
+                model.encode(text, &mut out.tokens);
+                Ok(())
+            }
+        }
     }
 }
+
+/// Tokens so far, and whether the last of them came from text.
+#[derive(Default)]
+struct Output {
+    tokens: Vec<TokenId>,
+    in_text: bool,
+}
+
+impl Output {
+    fn push_special(&mut self, id: TokenId) {
+        self.tokens.push(id);
+        self.in_text = false;
+    }
+}
+
+#[cfg(test)]
+mod tests;
