@@ -1,0 +1,344 @@
+//! The way back of a request: tokens from the engine, per choice, as text with an ending.
+//!
+//! A plain answer is the sum of the pieces that a stream would carry, so both say the same.
+//! Dropping [`Answers`] drops the engine's handles and thereby cancels what still runs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forthwith_core::clock::Clock;
+use forthwith_core::request::GenerationRequest;
+use forthwith_core::units::TokenId;
+use forthwith_engine::{Event, EventSink, FinishReason, Finished, RequestHandle, TokenEvent};
+use forthwith_text::TextStream;
+use tokio::sync::mpsc;
+
+use crate::error::ApiError;
+use crate::loader::ServedModel;
+use crate::metrics::Metrics;
+
+/// One choice to generate.
+#[derive(Debug)]
+pub(crate) struct Ask {
+    pub(crate) request: GenerationRequest,
+    /// Which of the call's prompts this continues.
+    pub(crate) prompt: usize,
+}
+
+/// What a call needs besides its choices.
+pub(crate) struct Context {
+    pub(crate) model: Arc<ServedModel>,
+    pub(crate) stops: Vec<String>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// When the call came in.
+    pub(crate) arrived: Duration,
+}
+
+/// A part of one choice: text that is ready, the tokens behind it, perhaps the end.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    pub(crate) choice: usize,
+    pub(crate) text: String,
+    pub(crate) tokens: Vec<TokenEvent>,
+    pub(crate) end: Option<Ending>,
+}
+
+/// Why a choice ended.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Ending {
+    /// The protocol's word.
+    pub(crate) reason: &'static str,
+    /// What matched, if it was not the model's own end token.
+    pub(crate) matched: Option<Matched>,
+}
+
+/// The stop that the request asked for and that ended the choice.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[serde(untagged)]
+pub(crate) enum Matched {
+    /// A stop string.
+    Text(String),
+    /// A stop token id.
+    Token(u32),
+}
+
+/// What a call cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    /// Tokens of all prompts.
+    pub(crate) prompt: usize,
+    /// Those of them that were found in the cache.
+    pub(crate) cached: usize,
+    /// Tokens of all choices.
+    pub(crate) completion: usize,
+}
+
+/// All choices of one call while they are generated.
+pub(crate) struct Answers {
+    context: Context,
+    choices: Vec<Choice>,
+    events: mpsc::UnboundedReceiver<Sent>,
+    open: usize,
+}
+
+struct Choice {
+    handle: Option<RequestHandle>,
+    prompt: usize,
+    text: TextStream,
+    /// Tokens whose text is still held back.
+    pending: Vec<TokenEvent>,
+    stopped: Option<Matched>,
+    stop_token_ids: Vec<TokenId>,
+    prompt_tokens: usize,
+    cached_tokens: usize,
+    completion_tokens: usize,
+    last_token_at: Option<Duration>,
+    done: bool,
+}
+
+/// An event with its choice and the time when the engine sent it.
+struct Sent {
+    choice: usize,
+    at: Duration,
+    /// `None` when the engine let go of the choice.
+    event: Option<Event>,
+}
+
+/// The engine's end of the channel; it holds no more events than the choice has tokens.
+struct Sink {
+    choice: usize,
+    clock: Arc<dyn Clock>,
+    sender: mpsc::UnboundedSender<Sent>,
+}
+
+impl Sink {
+    fn pass(&self, event: Option<Event>) {
+        let sent = Sent {
+            choice: self.choice,
+            at: self.clock.now(),
+            event,
+        };
+        // The receiver is gone when the client left; the engine hears of that by the handle.
+        let _ = self.sender.send(sent);
+    }
+}
+
+impl EventSink for Sink {
+    fn send(&mut self, event: Event) {
+        self.pass(Some(event));
+    }
+}
+
+impl Drop for Sink {
+    fn drop(&mut self) {
+        self.pass(None);
+    }
+}
+
+impl Answers {
+    /// Hands every choice to the engine; if one is refused, the others are cancelled.
+    pub(crate) fn submit(context: Context, asks: Vec<Ask>) -> Result<Self, ApiError> {
+        let (sender, events) = mpsc::unbounded_channel();
+        let mut choices = Vec::with_capacity(asks.len());
+        for (index, ask) in asks.into_iter().enumerate() {
+            let sink = Sink {
+                choice: index,
+                clock: Arc::clone(&context.clock),
+                sender: sender.clone(),
+            };
+            let mut choice = Choice::new(&context, &ask);
+            let handle = context.model.engine.submit(ask.request, Box::new(sink));
+            let handle = handle.inspect_err(|_| context.metrics.refused())?;
+            choice.handle = Some(handle);
+            choices.push(choice);
+        }
+        Ok(Self {
+            open: choices.len(),
+            context,
+            choices,
+            events,
+        })
+    }
+
+    /// The next piece of any choice; `None` when all have ended.
+    pub(crate) async fn next(&mut self) -> Option<Result<Piece, ApiError>> {
+        while self.open > 0 {
+            let Some(sent) = self.events.recv().await else {
+                return Some(Err(engine_gone()));
+            };
+            if let Some(piece) = self.take(sent).transpose() {
+                return Some(piece);
+            }
+        }
+        None
+    }
+
+    /// Which prompt a choice continues.
+    pub(crate) fn prompt_of(&self, choice: usize) -> usize {
+        self.choices[choice].prompt
+    }
+
+    pub(crate) fn model(&self) -> &Arc<ServedModel> {
+        &self.context.model
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.choices.len()
+    }
+
+    /// What was spent so far: each prompt once, the tokens of all choices.
+    pub(crate) fn totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        let mut last_prompt = None;
+        for choice in &self.choices {
+            totals.completion += choice.completion_tokens;
+            if last_prompt != Some(choice.prompt) {
+                last_prompt = Some(choice.prompt);
+                totals.prompt += choice.prompt_tokens;
+                totals.cached += choice.cached_tokens;
+            }
+        }
+        totals
+    }
+
+    fn take(&mut self, sent: Sent) -> Result<Option<Piece>, ApiError> {
+        if self.choices[sent.choice].done {
+            return Ok(None);
+        }
+        match sent.event {
+            Some(Event::Token(token)) => Ok(self.take_token(sent.choice, sent.at, token)),
+            Some(Event::Finished(finished)) => self.finish(sent.choice, sent.at, &finished),
+            Some(Event::Failed(message)) => Err(self.failed(sent.choice, message)),
+            // The engine cancelled for a stop string, and has nothing more to say.
+            None if self.choices[sent.choice].stopped.is_some() => {
+                Ok(Some(self.close(sent.choice, sent.at, "stop")))
+            }
+            None => Err(self.failed(sent.choice, "the engine ended this request".to_owned())),
+        }
+    }
+
+    fn take_token(&mut self, index: usize, at: Duration, token: TokenEvent) -> Option<Piece> {
+        let choice = &mut self.choices[index];
+        if choice.stopped.is_some() {
+            return None;
+        }
+        let since = choice.last_token_at.replace(at);
+        match since {
+            None => self
+                .context
+                .metrics
+                .first_token(at.saturating_sub(self.context.arrived)),
+            Some(last) => self.context.metrics.next_token(at.saturating_sub(last)),
+        }
+        choice.completion_tokens += 1;
+        let delta = choice.text.push(token.token);
+        if !self.context.model.tokenizer.is_hidden(token.token) {
+            choice.pending.push(token);
+        }
+        if let Some(stop) = delta.stop {
+            choice.stopped = Some(Matched::Text(self.context.stops[stop].clone()));
+            choice.handle = None;
+        }
+        (!delta.text.is_empty()).then(|| Piece {
+            choice: index,
+            text: delta.text,
+            tokens: std::mem::take(&mut choice.pending),
+            end: None,
+        })
+    }
+
+    fn finish(
+        &mut self,
+        index: usize,
+        at: Duration,
+        finished: &Finished,
+    ) -> Result<Option<Piece>, ApiError> {
+        let choice = &mut self.choices[index];
+        choice.cached_tokens = finished.cached_tokens.get();
+        self.context.metrics.timings(&finished.timings);
+        let reason = match finished.reason {
+            _ if choice.stopped.is_some() => "stop",
+            FinishReason::End(token) => {
+                let asked = choice.stop_token_ids.contains(&token);
+                choice.stopped = asked.then_some(Matched::Token(token.get()));
+                "stop"
+            }
+            FinishReason::Length => "length",
+            FinishReason::Cancelled => {
+                let message = "the server shut down before the answer was complete";
+                return Err(self.failed(index, message.to_owned()));
+            }
+        };
+        Ok(Some(self.close(index, at, reason)))
+    }
+
+    fn close(&mut self, index: usize, at: Duration, reason: &'static str) -> Piece {
+        self.open -= 1;
+        let choice = &mut self.choices[index];
+        choice.done = true;
+        choice.handle = None;
+        let text_stopped = matches!(choice.stopped, Some(Matched::Text(_)));
+        let rest = if text_stopped {
+            String::new()
+        } else {
+            let delta = choice.text.finish();
+            if let Some(stop) = delta.stop {
+                choice.stopped = Some(Matched::Text(self.context.stops[stop].clone()));
+            }
+            delta.text
+        };
+        let whole = at.saturating_sub(self.context.arrived);
+        let counts = (choice.prompt_tokens, choice.completion_tokens);
+        self.context.metrics.finished(reason, whole, counts);
+        Piece {
+            choice: index,
+            text: rest,
+            tokens: std::mem::take(&mut choice.pending),
+            end: Some(Ending {
+                reason,
+                matched: choice.stopped.clone(),
+            }),
+        }
+    }
+
+    /// Ends the whole call: an answer that lacks a choice is not an answer.
+    fn failed(&mut self, index: usize, message: String) -> ApiError {
+        self.open -= 1;
+        self.choices[index].done = true;
+        self.context.metrics.ended("error");
+        ApiError::internal(message)
+    }
+}
+
+impl Drop for Answers {
+    fn drop(&mut self) {
+        for _ in self.choices.iter().filter(|choice| !choice.done) {
+            self.context.metrics.ended("cancelled");
+        }
+    }
+}
+
+impl Choice {
+    fn new(context: &Context, ask: &Ask) -> Self {
+        let prompt = ask.request.prompt();
+        let text = TextStream::new(Arc::clone(&context.model.tokenizer), context.stops.clone());
+        Self {
+            handle: None,
+            prompt: ask.prompt,
+            text: text.with_prompt(prompt.last().copied()),
+            pending: Vec::new(),
+            stopped: None,
+            stop_token_ids: ask.request.stop().stop_token_ids.clone(),
+            prompt_tokens: prompt.len(),
+            cached_tokens: 0,
+            completion_tokens: 0,
+            last_token_at: None,
+            done: false,
+        }
+    }
+}
+
+fn engine_gone() -> ApiError {
+    ApiError::internal("the engine ended before the answer was complete")
+}

@@ -1,0 +1,4 @@
+//! One folder per protocol, one file per endpoint.
+
+pub(crate) mod native;
+pub(crate) mod openai;

@@ -1,0 +1,3 @@
+//! What no other protocol has a word for.
+
+pub(crate) mod health;

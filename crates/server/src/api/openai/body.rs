@@ -1,0 +1,84 @@
+//! A JSON body that may be read: text, not too deep, every field one that does something.
+
+use axum::body::Bytes;
+use axum::http::StatusCode;
+use serde::de::{DeserializeOwned, Deserializer};
+
+use super::fields::{Audit, Table};
+use crate::error::ApiError;
+
+/// The deepest nesting of a request.
+const MAX_DEPTH: usize = 64;
+
+/// A checked JSON object; endpoints read their parts from it.
+pub(crate) struct Body<'a>(&'a str);
+
+impl<'a> Body<'a> {
+    /// Checks the text, its depth and its field names against the endpoint's tables.
+    pub(crate) fn check(bytes: &'a Bytes, tables: &[&Table]) -> Result<Self, ApiError> {
+        let text = std::str::from_utf8(bytes).map_err(|_| malformed("it is not valid UTF-8"))?;
+        if depth(text) > MAX_DEPTH {
+            return Err(malformed(&format!("it nests deeper than {MAX_DEPTH}")));
+        }
+        let mut reader = serde_json::Deserializer::from_str(text);
+        let mut problem = None;
+        reader
+            .deserialize_map(Audit::new(tables, &mut problem))
+            .and_then(|()| reader.end())
+            .map_err(|error| malformed(&error.to_string()))?;
+        match problem {
+            Some(problem) => Err(problem),
+            None => Ok(Self(text)),
+        }
+    }
+
+    /// Reads the fields that `T` names; an error names the field.
+    pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
+        let mut reader = serde_json::Deserializer::from_str(self.0);
+        serde_path_to_error::deserialize(&mut reader).map_err(|error| {
+            let path = error.path().to_string();
+            let message = error.inner().to_string();
+            if path == "." {
+                return ApiError::new(StatusCode::BAD_REQUEST, message);
+            }
+            ApiError::field(path, message)
+        })
+    }
+}
+
+fn malformed(reason: &str) -> ApiError {
+    let message = format!("the body is not a JSON object: {reason}");
+    ApiError::new(StatusCode::BAD_REQUEST, message).coded("invalid_json")
+}
+
+/// How deep objects and arrays nest, by counting brackets outside strings.
+fn depth(text: &str) -> usize {
+    let (mut open, mut deepest) = (0_usize, 0);
+    let (mut in_string, mut escaped) = (false, false);
+    for byte in text.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b'[' | b'{' if !in_string => {
+                open += 1;
+                deepest = deepest.max(open);
+            }
+            b']' | b'}' if !in_string => open = open.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn brackets_in_strings_do_not_nest() {
+        assert_eq!(depth(r#"{"a":["[[[[",{"b\"[":1}]}"#), 3);
+        assert_eq!(depth("]]["), 1);
+        assert_eq!(depth(r#""\\"[["#), 2);
+    }
+}

@@ -1,0 +1,150 @@
+//! What the generating endpoints do alike: from prompts to the engine, and the answer's frame.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forthwith_core::request::{GenerationRequest, RequestError, RequestParts, SamplingParams};
+use forthwith_core::units::TokenId;
+use serde::Serialize;
+
+use super::options::Options;
+use crate::answers::{Answers, Ask, Context, Totals};
+use crate::error::ApiError;
+use crate::loader::ServedModel;
+use crate::state::AppState;
+
+/// A checked call: nothing that can be refused is left but the queue's length.
+pub(crate) struct Call {
+    pub(crate) frame: Frame,
+    pub(crate) options: Options,
+    pub(crate) logprobs: Option<u32>,
+    model: Arc<ServedModel>,
+    asks: Vec<Ask>,
+}
+
+/// The fields that all parts of one answer share.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Frame {
+    pub(crate) id: String,
+    pub(crate) object: &'static str,
+    pub(crate) created: u64,
+    pub(crate) model: String,
+}
+
+/// The protocol's account of a call.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Usage {
+    prompt_tokens: usize,
+    completion_tokens: usize,
+    total_tokens: usize,
+    prompt_tokens_details: PromptDetails,
+}
+
+/// What an event of a stream with usage says of it.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(untagged)]
+pub(crate) enum StreamUsage {
+    /// Null: the count follows with the last event.
+    Later(()),
+    /// The count of the whole call.
+    Now(Usage),
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+struct PromptDetails {
+    cached_tokens: usize,
+}
+
+/// How an endpoint names its answers.
+pub(crate) struct Naming {
+    /// The beginning of an answer's id.
+    pub(crate) prefix: &'static str,
+    /// The kind of a plain answer, and of a stream's chunk.
+    pub(crate) objects: [&'static str; 2],
+    /// What the endpoint calls its prompt.
+    pub(crate) prompt: &'static str,
+}
+
+impl Call {
+    /// Checks every choice of every prompt against the model's limits.
+    pub(crate) fn new(
+        state: &AppState,
+        model: Arc<ServedModel>,
+        naming: &Naming,
+        (options, logprobs): (Options, Option<u32>),
+        prompts: &[Vec<TokenId>],
+    ) -> Result<Self, ApiError> {
+        let renamed = |error: RequestError| {
+            ApiError::from(error)
+                .renamed("prompt", naming.prompt)
+                .renamed("max_tokens", options.length_field)
+        };
+        let mut asks = Vec::new();
+        for (prompt, tokens) in prompts.iter().enumerate() {
+            for choice in 0..options.choices {
+                let parts = RequestParts {
+                    prompt: tokens.clone(),
+                    max_tokens: options.max_tokens,
+                    sampling: SamplingParams {
+                        choice,
+                        ..options.sampling.clone()
+                    },
+                    stop: options.stop.clone(),
+                    logprobs,
+                };
+                let request = GenerationRequest::new(parts, model.limits);
+                let request = request.map_err(renamed)?;
+                asks.push(Ask { request, prompt });
+            }
+        }
+        let [plain, chunk] = naming.objects;
+        let frame = Frame {
+            id: format!("{}-{:032x}", naming.prefix, state.stamps().id()),
+            object: if options.stream { chunk } else { plain },
+            created: state.stamps().unix_time(),
+            model: model.id.clone(),
+        };
+        Ok(Self {
+            frame,
+            options,
+            logprobs,
+            model,
+            asks,
+        })
+    }
+
+    /// Hands the call to the engine.
+    pub(crate) fn submit(
+        self,
+        state: &AppState,
+        arrived: Duration,
+    ) -> Result<(Frame, Options, Answers), ApiError> {
+        let context = Context {
+            model: self.model,
+            stops: self.options.stops.clone(),
+            metrics: Arc::clone(state.metrics()),
+            clock: Arc::clone(state.clock()),
+            arrived,
+        };
+        let answers = Answers::submit(context, self.asks)?;
+        Ok((self.frame, self.options, answers))
+    }
+}
+
+impl From<Totals> for Usage {
+    fn from(totals: Totals) -> Self {
+        Self {
+            prompt_tokens: totals.prompt,
+            completion_tokens: totals.completion,
+            total_tokens: totals.prompt + totals.completion,
+            prompt_tokens_details: PromptDetails {
+                cached_tokens: totals.cached,
+            },
+        }
+    }
+}
+
+/// Writes one event of a stream.
+pub(crate) fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("wire types have string keys and finite numbers")
+}

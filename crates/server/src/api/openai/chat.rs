@@ -1,0 +1,287 @@
+//! `POST /v1/chat/completions`: a conversation is continued by the assistant.
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use forthwith_core::request::MAX_LOGPROBS;
+use forthwith_core::units::TokenId;
+use forthwith_text::RenderOptions;
+use serde::{Deserialize, Serialize};
+
+use super::body::Body;
+use super::call::{Call, Frame, Naming, StreamUsage, Usage, json};
+use super::fields::{CHAT, GENERATION};
+use super::logprobs::ChatLogprobs;
+use super::messages::{self, Message};
+use super::options::{Options, Written};
+use super::wire::Whole;
+use crate::answers::{Answers, Ending, Matched, Piece, Totals};
+use crate::error::ApiError;
+use crate::extract::Payload;
+use crate::loader::ServedModel;
+use crate::sse::{self, Wording};
+use crate::state::AppState;
+
+const NAMING: Naming = Naming {
+    prefix: "chatcmpl",
+    objects: ["chat.completion", "chat.completion.chunk"],
+    prompt: "messages",
+};
+
+/// The endpoint's own fields.
+#[derive(Debug, Deserialize)]
+struct Own {
+    messages: Vec<Message>,
+    logprobs: Option<bool>,
+    top_logprobs: Option<Whole>,
+}
+
+#[derive(Debug, Serialize)]
+struct ChatCompletion {
+    #[serde(flatten)]
+    frame: Frame,
+    choices: Vec<Choice>,
+    usage: Usage,
+    /// The seed that repeats this answer.
+    seed: i128,
+}
+
+#[derive(Debug, Serialize)]
+struct Choice {
+    index: usize,
+    message: Said,
+    logprobs: Option<ChatLogprobs>,
+    finish_reason: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stop_reason: Option<Matched>,
+}
+
+#[derive(Debug, Serialize)]
+struct Said {
+    role: &'static str,
+    content: String,
+    refusal: Option<()>,
+}
+
+/// One event of a stream.
+#[derive(Debug, Serialize)]
+struct Chunk<'a> {
+    #[serde(flatten)]
+    frame: &'a Frame,
+    choices: Vec<ChunkChoice>,
+    /// Absent unless asked for; null before the last event.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<StreamUsage>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seed: Option<i128>,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct ChunkChoice {
+    index: usize,
+    delta: ChunkDelta,
+    logprobs: Option<ChatLogprobs>,
+    finish_reason: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stop_reason: Option<Matched>,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct ChunkDelta {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    role: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content: Option<String>,
+}
+
+/// Answers a conversation, plain or streamed.
+pub(crate) async fn create(
+    State(state): State<AppState>,
+    Payload(bytes): Payload,
+) -> Result<Response, ApiError> {
+    let arrived = state.clock().now();
+    let call = state.work(move |state| prepare(state, &bytes)).await?;
+    let logprobs = call.logprobs.is_some();
+    let (frame, options, answers) = call.submit(&state, arrived)?;
+    if options.stream {
+        let wording = Stream {
+            frame,
+            logprobs,
+            choices: answers.len(),
+            model: answers.model().clone(),
+            options,
+        };
+        return Ok(sse::respond(answers, wording));
+    }
+    let whole = collect(frame, &options, logprobs, answers).await?;
+    Ok(Json(whole).into_response())
+}
+
+fn prepare(state: &AppState, bytes: &Bytes) -> Result<Call, ApiError> {
+    state.ready()?;
+    let body = Body::check(bytes, &[GENERATION, CHAT])?;
+    let written: Written = body.read()?;
+    let own: Own = body.read()?;
+    let model = state.model(written.model.as_deref())?;
+    let logprobs = own.alternatives()?;
+    let options = written.understood(&model, state.stamps())?;
+    let prompt = render(&model, own.messages)?;
+    Call::new(state, model, &NAMING, (options, logprobs), &[prompt])
+}
+
+fn render(model: &ServedModel, messages: Vec<Message>) -> Result<Vec<TokenId>, ApiError> {
+    let conversation = messages::conversation(messages)?;
+    let template = model.template.as_ref().ok_or_else(|| {
+        let message = "this model has no chat template; use /v1/completions";
+        ApiError::field("messages", message).coded("no_chat_template")
+    })?;
+    let options = RenderOptions {
+        add_generation_prompt: true,
+    };
+    let rendered = template.render(&conversation, &options)?;
+    let tokens = model.tokenizer.encode_rendered(&rendered);
+    tokens.map_err(|error| ApiError::from(error).renamed("prompt", "messages"))
+}
+
+impl Own {
+    /// How many alternatives to report with each token's log-probability.
+    fn alternatives(&self) -> Result<Option<u32>, ApiError> {
+        let top = self.top_logprobs.map(|top| top.0);
+        match (self.logprobs.unwrap_or(false), top) {
+            (_, Some(top)) if top > MAX_LOGPROBS.into() => {
+                let message = format!("top_logprobs is {top}, allowed is 0 to {MAX_LOGPROBS}");
+                Err(ApiError::field("top_logprobs", message))
+            }
+            (false, Some(1..)) => {
+                let message = "top_logprobs needs `logprobs: true`";
+                Err(ApiError::field("top_logprobs", message))
+            }
+            (false, _) => Ok(None),
+            (true, top) => Ok(Some(u32::try_from(top.unwrap_or(0)).expect("at most 20"))),
+        }
+    }
+}
+
+async fn collect(
+    frame: Frame,
+    options: &Options,
+    logprobs: bool,
+    mut answers: Answers,
+) -> Result<ChatCompletion, ApiError> {
+    let mut choices: Vec<Choice> = (0..answers.len())
+        .map(|index| Choice::new(index, logprobs))
+        .collect();
+    while let Some(piece) = answers.next().await {
+        let piece = piece?;
+        let choice = &mut choices[piece.choice];
+        choice.message.content.push_str(&piece.text);
+        if let Some(logprobs) = &mut choice.logprobs {
+            logprobs.extend(&answers.model().tokenizer, &piece.tokens);
+        }
+        if let Some(Ending { reason, matched }) = piece.end {
+            choice.finish_reason = reason;
+            choice.stop_reason = matched;
+        }
+    }
+    Ok(ChatCompletion {
+        frame,
+        choices,
+        usage: answers.totals().into(),
+        seed: options.seed,
+    })
+}
+
+impl Choice {
+    fn new(index: usize, logprobs: bool) -> Self {
+        Self {
+            index,
+            message: Said {
+                role: "assistant",
+                content: String::new(),
+                refusal: None,
+            },
+            logprobs: logprobs.then(ChatLogprobs::default),
+            finish_reason: "length",
+            stop_reason: None,
+        }
+    }
+}
+
+/// How this endpoint words its stream.
+struct Stream {
+    frame: Frame,
+    options: Options,
+    logprobs: bool,
+    choices: usize,
+    model: std::sync::Arc<ServedModel>,
+}
+
+impl Stream {
+    fn chunk(&self, choice: ChunkChoice) -> String {
+        json(&Chunk {
+            frame: &self.frame,
+            seed: choice.finish_reason.map(|_| self.options.seed),
+            choices: vec![choice],
+            usage: self.options.include_usage.then_some(StreamUsage::Later(())),
+        })
+    }
+}
+
+impl Wording for Stream {
+    fn opening(&mut self) -> Vec<String> {
+        let roles = (0..self.choices).map(|index| {
+            let delta = ChunkDelta {
+                role: Some("assistant"),
+                content: Some(String::new()),
+            };
+            self.chunk(ChunkChoice {
+                index,
+                delta,
+                ..ChunkChoice::default()
+            })
+        });
+        roles.collect()
+    }
+
+    fn piece(&mut self, piece: Piece) -> Vec<String> {
+        let index = piece.choice;
+        let mut chunks = Vec::new();
+        if !piece.text.is_empty() || !piece.tokens.is_empty() {
+            let mut logprobs = self.logprobs.then(ChatLogprobs::default);
+            if let Some(logprobs) = &mut logprobs {
+                logprobs.extend(&self.model.tokenizer, &piece.tokens);
+            }
+            let delta = ChunkDelta {
+                role: None,
+                content: Some(piece.text),
+            };
+            chunks.push(self.chunk(ChunkChoice {
+                index,
+                delta,
+                logprobs,
+                ..ChunkChoice::default()
+            }));
+        }
+        if let Some(Ending { reason, matched }) = piece.end {
+            chunks.push(self.chunk(ChunkChoice {
+                index,
+                finish_reason: Some(reason),
+                stop_reason: matched,
+                ..ChunkChoice::default()
+            }));
+        }
+        chunks
+    }
+
+    fn usage(&mut self, totals: Totals) -> Option<String> {
+        self.options.include_usage.then(|| {
+            json(&Chunk {
+                frame: &self.frame,
+                choices: Vec::new(),
+                usage: Some(StreamUsage::Now(totals.into())),
+                seed: None,
+            })
+        })
+    }
+}

@@ -1,0 +1,285 @@
+//! Which request fields there are, and what becomes of each: nothing is ignored in silence.
+//!
+//! | standing | what happens |
+//! |---|---|
+//! | [`Standing::Works`] | the field does what its protocol says |
+//! | [`Standing::Label`] | the field labels the request and cannot change an answer; it is accepted |
+//! | [`Standing::Only`] | these values, and null, ask for what happens anyway; another value is refused with code `unsupported_parameter` |
+//!
+//! A name that is in no table is refused with code `unknown_parameter`. The tables are the list
+//! that users see, so they are complete for the OpenAI API and name what vLLM's and llama.cpp's
+//! servers add.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
+use serde_json::Value;
+
+use crate::error::ApiError;
+
+/// What becomes of a field.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Standing {
+    /// It works.
+    Works,
+    /// It labels the request and cannot change an answer.
+    Label,
+    /// It is accepted with one of these values, written as JSON, or null.
+    Only(&'static [&'static str]),
+}
+
+use Standing::{Label, Only, Works};
+
+/// Field names and their standing.
+pub(crate) type Table = [(&'static str, Standing)];
+
+const ABSENT: Standing = Only(&[]);
+const FALSE: Standing = Only(&["false"]);
+const TRUE: Standing = Only(&["true"]);
+const ZERO: Standing = Only(&["0"]);
+const ONE: Standing = Only(&["1"]);
+const EMPTY_LIST: Standing = Only(&["[]"]);
+const EMPTY_OBJECT: Standing = Only(&["{}"]);
+
+/// What every generating endpoint understands.
+pub(crate) const GENERATION: &Table = &[
+    ("model", Works),
+    ("max_tokens", Works),
+    ("temperature", Works),
+    ("top_p", Works),
+    ("top_k", Works),
+    ("min_p", Works),
+    ("repetition_penalty", Works),
+    ("frequency_penalty", Works),
+    ("presence_penalty", Works),
+    ("seed", Works),
+    ("stop", Works),
+    ("stop_token_ids", Works),
+    ("ignore_eos", Works),
+    ("n", Works),
+    ("stream", Works),
+    ("stream_options", Works),
+    ("user", Label),
+    ("metadata", Label),
+    ("safety_identifier", Label),
+    ("prompt_cache_key", Label),
+    ("request_id", Label),
+    ("store", FALSE),
+    ("service_tier", Only(&["\"auto\"", "\"default\""])),
+    ("logit_bias", EMPTY_OBJECT),
+    ("response_format", Only(&["{\"type\":\"text\"}"])),
+    ("best_of", ONE),
+    ("use_beam_search", FALSE),
+    ("length_penalty", ONE),
+    ("early_stopping", FALSE),
+    ("min_tokens", ZERO),
+    ("include_stop_str_in_output", FALSE),
+    ("skip_special_tokens", TRUE),
+    ("spaces_between_special_tokens", Only(&["true", "false"])),
+    ("truncate_prompt_tokens", ABSENT),
+    ("prompt_logprobs", ABSENT),
+    ("allowed_token_ids", ABSENT),
+    ("bad_words", EMPTY_LIST),
+    ("return_token_ids", FALSE),
+    ("return_tokens_as_token_ids", FALSE),
+    ("guided_json", ABSENT),
+    ("guided_regex", ABSENT),
+    ("guided_choice", ABSENT),
+    ("guided_grammar", ABSENT),
+    ("structured_outputs", ABSENT),
+    ("logits_processors", EMPTY_LIST),
+    ("priority", ZERO),
+    ("cache_salt", ABSENT),
+    ("kv_transfer_params", ABSENT),
+    ("vllm_xargs", EMPTY_OBJECT),
+    ("n_predict", ABSENT),
+    ("cache_prompt", TRUE),
+    ("repeat_penalty", ONE),
+    ("repeat_last_n", ABSENT),
+    ("typical_p", ONE),
+    ("top_n_sigma", Only(&["-1"])),
+    ("xtc_probability", ZERO),
+    ("xtc_threshold", ABSENT),
+    ("dry_multiplier", ZERO),
+    ("dry_base", ABSENT),
+    ("dry_allowed_length", ABSENT),
+    ("dry_penalty_last_n", ABSENT),
+    ("dry_sequence_breakers", ABSENT),
+    ("dynatemp_range", ZERO),
+    ("dynatemp_exponent", ABSENT),
+    ("mirostat", ZERO),
+    ("mirostat_tau", ABSENT),
+    ("mirostat_eta", ABSENT),
+    ("no_repeat_ngram_size", ZERO),
+    ("samplers", ABSENT),
+    ("grammar", Only(&["\"\""])),
+    ("json_schema", EMPTY_OBJECT),
+    ("id_slot", Only(&["-1"])),
+    ("timings_per_token", FALSE),
+    ("return_progress", FALSE),
+    ("return_tokens", FALSE),
+    ("t_max_predict_ms", ZERO),
+    ("lora", EMPTY_LIST),
+];
+
+/// What `/v1/chat/completions` understands besides.
+pub(crate) const CHAT: &Table = &[
+    ("messages", Works),
+    ("max_completion_tokens", Works),
+    ("logprobs", Works),
+    ("top_logprobs", Works),
+    ("tools", EMPTY_LIST),
+    ("tool_choice", Only(&["\"none\"", "\"auto\""])),
+    ("parallel_tool_calls", Only(&["true", "false"])),
+    ("functions", EMPTY_LIST),
+    ("function_call", Only(&["\"none\"", "\"auto\""])),
+    ("modalities", Only(&["[\"text\"]"])),
+    ("audio", ABSENT),
+    ("prediction", ABSENT),
+    ("reasoning_effort", Only(&["\"none\""])),
+    ("reasoning_format", Only(&["\"none\"", "\"auto\""])),
+    ("verbosity", ABSENT),
+    ("web_search_options", ABSENT),
+    ("prompt_cache_retention", ABSENT),
+    ("echo", FALSE),
+    ("add_generation_prompt", TRUE),
+    ("continue_final_message", FALSE),
+    ("add_special_tokens", FALSE),
+    ("documents", EMPTY_LIST),
+    ("chat_template", ABSENT),
+    ("chat_template_kwargs", EMPTY_OBJECT),
+    ("mm_processor_kwargs", EMPTY_OBJECT),
+    ("enable_thinking", ABSENT),
+    ("include_reasoning", Only(&["true", "false"])),
+];
+
+/// What `/v1/completions` understands besides.
+pub(crate) const COMPLETIONS: &Table = &[
+    ("prompt", Works),
+    ("logprobs", Works),
+    ("echo", Works),
+    ("suffix", Only(&["\"\""])),
+    ("add_special_tokens", TRUE),
+    ("prompt_embeds", ABSENT),
+];
+
+/// Walks over an object once and finds the first field that may not be there.
+pub(crate) struct Audit<'a> {
+    tables: &'a [&'a Table],
+    problem: &'a mut Option<ApiError>,
+}
+
+impl<'a> Audit<'a> {
+    pub(crate) fn new(tables: &'a [&'a Table], problem: &'a mut Option<ApiError>) -> Self {
+        Self { tables, problem }
+    }
+
+    fn standing(&self, name: &str) -> Option<Standing> {
+        let mut rows = self.tables.iter().copied().flatten();
+        rows.find(|(known, _)| *known == name)
+            .map(|&(_, standing)| standing)
+    }
+
+    fn require(&mut self, allows: bool, name: &str, allowed: &[&str]) {
+        if !allows {
+            self.refuse(not_supported(name, allowed));
+        }
+    }
+
+    fn refuse(&mut self, problem: ApiError) {
+        self.problem.get_or_insert(problem);
+    }
+}
+
+impl<'de> Visitor<'de> for Audit<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
+        while let Some(name) = map.next_key::<Cow<'de, str>>()? {
+            match self.standing(&name) {
+                Some(Works | Label) => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+                Some(Only(allowed)) => {
+                    let allows = is_allowed(&map.next_value()?, allowed);
+                    self.require(allows.map_err(A::Error::custom)?, &name, allowed);
+                }
+                None => {
+                    map.next_value::<IgnoredAny>()?;
+                    self.refuse(unknown(&name));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_allowed(value: &Value, allowed: &[&str]) -> Result<bool, serde_json::Error> {
+    if value.is_null() {
+        return Ok(true);
+    }
+    for text in allowed {
+        let wanted: Value = serde_json::from_str(text)?;
+        let same_number = wanted.is_number() && wanted.as_f64() == value.as_f64();
+        if same_number || wanted == *value {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn not_supported(name: &str, allowed: &[&str]) -> ApiError {
+    let remedy = match allowed {
+        [] => "leave it out".to_owned(),
+        values => format!("leave it out or send {}", values.join(" or ")),
+    };
+    let message = format!("`{name}` is not supported yet; {remedy}");
+    ApiError::unsupported(name, message)
+}
+
+fn unknown(name: &str) -> ApiError {
+    let message = format!("`{name}` is not a field of this endpoint; remove it");
+    ApiError::field(name, message).coded("unknown_parameter")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_allowed_value_is_json() {
+        for (name, standing) in [GENERATION, CHAT, COMPLETIONS].into_iter().flatten() {
+            if let Only(values) = standing {
+                for value in *values {
+                    assert!(
+                        serde_json::from_str::<Value>(value).is_ok(),
+                        "{name}: {value}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_name_is_listed_twice_for_an_endpoint() {
+        for own in [CHAT, COMPLETIONS] {
+            let mut names: Vec<&str> = GENERATION.iter().chain(own).map(|row| row.0).collect();
+            let count = names.len();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), count);
+        }
+    }
+
+    #[test]
+    fn one_and_one_point_zero_are_the_same_value() {
+        assert!(is_allowed(&serde_json::json!(1.0), &["1"]).unwrap());
+        assert!(is_allowed(&Value::Null, &[]).unwrap());
+        assert!(!is_allowed(&serde_json::json!("1"), &["1"]).unwrap());
+    }
+}

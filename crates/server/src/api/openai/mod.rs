@@ -1,0 +1,12 @@
+//! The OpenAI protocol, with the fields that vLLM and llama.cpp's server add to it.
+
+pub(crate) mod body;
+pub(crate) mod call;
+pub(crate) mod chat;
+pub(crate) mod completions;
+pub(crate) mod fields;
+pub(crate) mod logprobs;
+pub(crate) mod messages;
+pub(crate) mod models;
+pub(crate) mod options;
+pub(crate) mod wire;

@@ -1,0 +1,56 @@
+//! `GET /v1/models` and `GET /v1/models/{id}`: what is served.
+
+use axum::Json;
+use axum::extract::{Path, State};
+use serde::Serialize;
+
+use crate::error::ApiError;
+use crate::loader::ServedModel;
+use crate::state::AppState;
+
+#[derive(Serialize)]
+pub(crate) struct ModelList {
+    object: &'static str,
+    data: Vec<Model>,
+}
+
+#[derive(Serialize)]
+pub(crate) struct Model {
+    id: String,
+    object: &'static str,
+    created: u64,
+    owned_by: &'static str,
+    /// Tokens of prompt and answer together; the name that vLLM gave it.
+    max_model_len: usize,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
+}
+
+impl Model {
+    fn of(served: &ServedModel) -> Self {
+        Self {
+            id: served.id.clone(),
+            object: "model",
+            created: served.created,
+            owned_by: "forthwith",
+            max_model_len: served.limits.context.get(),
+            warnings: served.warnings.clone(),
+        }
+    }
+}
+
+pub(crate) async fn list(State(state): State<AppState>) -> Result<Json<ModelList>, ApiError> {
+    let models = state.ready()?;
+    Ok(Json(ModelList {
+        object: "list",
+        data: models.iter().map(|served| Model::of(served)).collect(),
+    }))
+}
+
+pub(crate) async fn show(
+    State(state): State<AppState>,
+    Path(id): Path<String>,
+) -> Result<Json<Model>, ApiError> {
+    let served = state.model(Some(&id))?;
+    Ok(Json(Model::of(&served)))
+}

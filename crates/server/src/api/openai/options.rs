@@ -1,0 +1,231 @@
+//! The fields that chat and completions share, and what they mean for the engine.
+
+use forthwith_core::request::{SamplingParams, StopRules};
+use forthwith_core::units::TokenId;
+use serde::Deserialize;
+
+use super::wire::{Integer, Number, Strings, Whole};
+use crate::error::ApiError;
+use crate::loader::ServedModel;
+use crate::state::Stamps;
+
+/// The most choices of one prompt.
+const MAX_CHOICES: u64 = 16;
+/// The most stop strings, and the longest one in bytes.
+const MAX_STOPS: usize = 16;
+const MAX_STOP_BYTES: usize = 512;
+/// The most stop token ids.
+const MAX_STOP_TOKENS: usize = 128;
+
+/// What a client wrote.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct Written {
+    pub(crate) model: Option<String>,
+    max_tokens: Option<Whole>,
+    max_completion_tokens: Option<Whole>,
+    temperature: Option<Number>,
+    top_p: Option<Number>,
+    top_k: Option<Integer>,
+    min_p: Option<Number>,
+    repetition_penalty: Option<Number>,
+    frequency_penalty: Option<Number>,
+    presence_penalty: Option<Number>,
+    seed: Option<Integer>,
+    stop: Option<Strings>,
+    stop_token_ids: Option<Vec<u32>>,
+    ignore_eos: Option<bool>,
+    n: Option<Whole>,
+    stream: Option<bool>,
+    stream_options: Option<StreamOptions>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StreamOptions {
+    include_usage: Option<bool>,
+    include_obfuscation: Option<bool>,
+    continuous_usage_stats: Option<bool>,
+}
+
+/// What it means.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    /// Choices of each prompt, at least one.
+    pub(crate) choices: u32,
+    /// The most tokens of each choice.
+    pub(crate) max_tokens: Option<u64>,
+    /// What the client called that limit.
+    pub(crate) length_field: &'static str,
+    /// The choice number is still 0.
+    pub(crate) sampling: SamplingParams,
+    /// The seed as the client wrote it, or the one that was drawn.
+    pub(crate) seed: i128,
+    /// Token ids that end a choice.
+    pub(crate) stop: StopRules,
+    /// Strings that end a choice.
+    pub(crate) stops: Vec<String>,
+    /// Whether the answer is streamed.
+    pub(crate) stream: bool,
+    /// Whether a streamed answer ends with its usage.
+    pub(crate) include_usage: bool,
+}
+
+impl Written {
+    /// Fills in the model's defaults and checks what the engine's own check does not.
+    pub(crate) fn understood(
+        self,
+        model: &ServedModel,
+        stamps: &dyn Stamps,
+    ) -> Result<Options, ApiError> {
+        let stream = self.stream.unwrap_or(false);
+        let include_usage = self.include_usage(stream)?;
+        let seed = self
+            .seed
+            .map_or_else(|| stamps.seed().into(), |seed| seed.0);
+        Ok(Options {
+            choices: self.choices()?,
+            max_tokens: self.length()?,
+            length_field: self.length_field(),
+            sampling: self.sampling(&model.defaults, seed)?,
+            seed,
+            stop: self.stop_rules(model)?,
+            stops: self.stop_strings()?,
+            stream,
+            include_usage,
+        })
+    }
+
+    fn choices(&self) -> Result<u32, ApiError> {
+        match self.n {
+            None => Ok(1),
+            Some(Whole(count @ 1..=MAX_CHOICES)) => Ok(u32::try_from(count).expect("at most 16")),
+            Some(Whole(count)) => {
+                let message = format!("n is {count}, allowed is 1 to {MAX_CHOICES}");
+                Err(ApiError::field("n", message))
+            }
+        }
+    }
+
+    fn length(&self) -> Result<Option<u64>, ApiError> {
+        let (old, new) = (self.max_tokens, self.max_completion_tokens);
+        if old.is_some() && new.is_some() && old != new {
+            return Err(ApiError::field(
+                "max_tokens",
+                "max_tokens and max_completion_tokens differ; send one of them",
+            ));
+        }
+        let field = self.length_field();
+        match new.or(old) {
+            Some(Whole(0)) => Err(ApiError::field(
+                field,
+                format!("{field} is 0, allowed is 1 or more"),
+            )),
+            wanted => Ok(wanted.map(|wanted| wanted.0)),
+        }
+    }
+
+    fn length_field(&self) -> &'static str {
+        match self.max_completion_tokens {
+            Some(_) => "max_completion_tokens",
+            None => "max_tokens",
+        }
+    }
+
+    fn include_usage(&self, stream: bool) -> Result<bool, ApiError> {
+        let Some(options) = &self.stream_options else {
+            return Ok(false);
+        };
+        if !stream {
+            return Err(ApiError::field(
+                "stream_options",
+                "stream_options is for streams; send `stream: true` or leave it out",
+            ));
+        }
+        for (name, value) in [
+            (
+                "stream_options.include_obfuscation",
+                options.include_obfuscation,
+            ),
+            (
+                "stream_options.continuous_usage_stats",
+                options.continuous_usage_stats,
+            ),
+        ] {
+            if value == Some(true) {
+                return Err(ApiError::unsupported(
+                    name,
+                    format!("`{name}` is not supported yet; leave it out"),
+                ));
+            }
+        }
+        Ok(options.include_usage.unwrap_or(false))
+    }
+
+    fn sampling(&self, defaults: &SamplingParams, seed: i128) -> Result<SamplingParams, ApiError> {
+        let or = |field: Option<Number>, default: f32| field.map_or(default, |number| number.0);
+        Ok(SamplingParams {
+            temperature: or(self.temperature, defaults.temperature),
+            top_k: self.top_k(defaults.top_k)?,
+            top_p: or(self.top_p, defaults.top_p),
+            min_p: or(self.min_p, defaults.min_p),
+            repetition_penalty: or(self.repetition_penalty, defaults.repetition_penalty),
+            frequency_penalty: or(self.frequency_penalty, defaults.frequency_penalty),
+            presence_penalty: or(self.presence_penalty, defaults.presence_penalty),
+            seed: seed_bits(seed),
+            choice: 0,
+        })
+    }
+
+    fn top_k(&self, default: u32) -> Result<u32, ApiError> {
+        match self.top_k {
+            None => Ok(default),
+            Some(Integer(-1 | 0)) => Ok(0),
+            // No vocabulary is that large, so the largest value keeps all tokens as well.
+            Some(Integer(count)) if count > 0 => Ok(u32::try_from(count).unwrap_or(u32::MAX)),
+            Some(Integer(count)) => {
+                let message = format!("top_k is {count}, allowed is -1 or 0 for all, or 1 or more");
+                Err(ApiError::field("top_k", message))
+            }
+        }
+    }
+
+    fn stop_rules(&self, model: &ServedModel) -> Result<StopRules, ApiError> {
+        let ids = self.stop_token_ids.as_deref().unwrap_or_default();
+        if ids.len() > MAX_STOP_TOKENS {
+            let message = format!(
+                "stop_token_ids has {} ids, allowed are {MAX_STOP_TOKENS}",
+                ids.len()
+            );
+            return Err(ApiError::field("stop_token_ids", message));
+        }
+        Ok(StopRules {
+            end_tokens: model.tokenizer.end_tokens().to_vec(),
+            stop_token_ids: ids.iter().copied().map(TokenId::new).collect(),
+            ignore_end: self.ignore_eos.unwrap_or(false),
+        })
+    }
+
+    fn stop_strings(&self) -> Result<Vec<String>, ApiError> {
+        let stops = self.stop.as_ref().map_or(&[][..], |stop| &stop.0);
+        let problem = if stops.len() > MAX_STOPS {
+            format!("stop has {} strings, allowed are {MAX_STOPS}", stops.len())
+        } else if stops.iter().any(String::is_empty) {
+            "stop has an empty string; every answer would end before it begins".to_owned()
+        } else if let Some(long) = stops.iter().find(|stop| stop.len() > MAX_STOP_BYTES) {
+            format!(
+                "a stop string has {} bytes, allowed are {MAX_STOP_BYTES}",
+                long.len()
+            )
+        } else {
+            return Ok(stops.to_vec());
+        };
+        Err(ApiError::field("stop", problem))
+    }
+}
+
+/// Both integer types of the wire in the engine's one: negative seeds wrap around.
+fn seed_bits(seed: i128) -> u64 {
+    u64::try_from(seed)
+        .or_else(|_| i64::try_from(seed).map(i64::cast_unsigned))
+        .expect("the wire holds -2^63 to 2^64 - 1")
+}

@@ -1,0 +1,46 @@
+//! The map of paths; every route is one line.
+
+use std::any::Any;
+
+use axum::Router;
+use axum::http::{Method, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use tower_http::catch_panic::CatchPanicLayer;
+
+use crate::api::native::health;
+use crate::api::openai::{chat, completions, models};
+use crate::error::ApiError;
+use crate::metrics;
+use crate::state::AppState;
+
+/// All routes over one state.
+pub fn router(state: AppState) -> Router {
+    Router::new()
+        .route("/health", get(health::show))
+        .route("/metrics", get(metrics::show))
+        .route("/v1/models", get(models::list))
+        .route("/v1/models/{*id}", get(models::show))
+        .route("/v1/completions", post(completions::create))
+        .route("/v1/chat/completions", post(chat::create))
+        .fallback(unknown_path)
+        .method_not_allowed_fallback(wrong_method)
+        // Keys, hosts and origins are checked by layers here, outside every route and fallback.
+        .layer(CatchPanicLayer::custom(after_panic))
+        .with_state(state)
+}
+
+async fn unknown_path(method: Method, uri: Uri) -> ApiError {
+    let message = format!("there is no route {method} {}", uri.path());
+    ApiError::new(StatusCode::NOT_FOUND, message).coded("unknown_route")
+}
+
+async fn wrong_method(method: Method, uri: Uri) -> ApiError {
+    let message = format!("{} does not answer {method}", uri.path());
+    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, message).coded("method_not_allowed")
+}
+
+/// The panic's own text goes to stderr by the panic hook and never to the client.
+fn after_panic(_: Box<dyn Any + Send>) -> Response {
+    ApiError::internal("the server failed on this request").into_response()
+}
