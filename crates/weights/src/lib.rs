@@ -3,11 +3,19 @@
 //! [`open`] reads a GGUF file and checks all of its index before any of it is used: afterwards
 //! every [`TensorView`] lies inside the file and has the size that its shape and format say. What
 //! the names and keys mean is none of this crate's business.
+//!
+//! ```
+//! use forthwith_weights::WeightFile;
+//!
+//! let bytes = b"PK\x03\x04 and so on".to_vec();
+//! let error = WeightFile::from_bytes("model.bin".as_ref(), bytes).unwrap_err();
+//! assert!(error.to_string().starts_with("`model.bin`: magic: not a GGUF file"));
+//! ```
 #![deny(unsafe_code)]
 
 mod error;
 mod gguf;
-#[allow(
+#[expect(
     unsafe_code,
     reason = "mapping a file is unsafe by nature; nothing else here is"
 )]
