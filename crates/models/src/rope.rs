@@ -271,7 +271,7 @@ mod tests {
         }
     }
 
-    /// Values of the paper's code for `head_dim` 128, base 10000, context 4096, factor 16.
+    /// The borders follow from the formula of the paper: heads of 128, base 10000, context 4096.
     #[test]
     fn yarn_keeps_fast_pairs_and_divides_slow_ones() {
         let scaling = read(&[
