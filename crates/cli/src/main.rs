@@ -1,2 +1,28 @@
-//! The forthwith binary.
-fn main() {}
+//! The forthwith binary: arguments in, one command run, an exit code out.
+#![forbid(unsafe_code)]
+
+mod args;
+mod cmd;
+mod error;
+mod printable;
+mod progress;
+mod size;
+
+use args::{Args, Command};
+use clap::Parser as _;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let Args { shared, command } = Args::parse();
+    let done = match &command {
+        Command::Run(args) => cmd::run::run(args, &shared),
+        Command::Serve(args) => cmd::serve::run(args, &shared),
+        Command::Pull(args) => cmd::pull::run(args, &shared),
+        Command::List(_) => cmd::list::run(&shared),
+        Command::Inspect(args) => cmd::inspect::run(args, &shared),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}

@@ -1,0 +1,240 @@
+//! The command line: every flag, its range and its environment variable.
+//!
+//! These types hold what was written; `None` is "not said". Nothing else in the program reads
+//! the environment.
+
+use crate::size;
+use clap::builder::BoolishValueParser;
+use clap::{ArgAction, Parser, Subcommand};
+use forthwith_core::units::Bytes;
+use forthwith_cpu::IsaChoice;
+use forthwith_hub::{DEFAULT_MODEL, Hub};
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+/// Runs and serves language models.
+#[derive(Debug, Parser)]
+#[command(name = "forthwith", version, disable_help_subcommand = true, after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) shared: SharedArgs,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const EXAMPLES: &str = "\
+Models are named by alias (see `forthwith list`), by path, or as hf:owner/repo[:file].
+
+Examples:
+  forthwith run \"Why is the sky blue?\"
+  forthwith serve --port 8080
+  forthwith inspect toy
+
+Exit codes: 0 done, 1 failed, 2 bad input or bad file.";
+
+/// Flags that every subcommand takes.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct SharedArgs {
+    /// Folder for fetched models [default: forthwith in the user's cache folder]
+    #[arg(long, value_name = "DIR", env = "FORTHWITH_CACHE", global = true)]
+    pub(crate) cache: Option<PathBuf>,
+    /// Never fetch anything: use cached and local models only
+    #[arg(
+        long,
+        env = "FORTHWITH_OFFLINE",
+        action = ArgAction::SetTrue,
+        value_parser = BoolishValueParser::new(),
+        global = true
+    )]
+    pub(crate) offline: bool,
+}
+
+impl SharedArgs {
+    /// The hub that these flags describe.
+    pub(crate) fn hub(&self) -> Hub {
+        let cache = self.cache.clone().unwrap_or_else(Hub::default_cache);
+        Hub::new(cache, self.offline)
+    }
+}
+
+/// What to do. Each subcommand's help is the comment on its arguments.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Run(RunArgs),
+    Serve(ServeArgs),
+    Pull(PullArgs),
+    List(ListArgs),
+    Inspect(InspectArgs),
+}
+
+/// How the processor is used.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct ComputeArgs {
+    /// Threads that compute [default: the CPUs that this process may use]
+    #[arg(long, value_name = "N", env = "FORTHWITH_THREADS", value_parser = count::<1024>)]
+    pub(crate) threads: Option<usize>,
+    /// Instruction set: scalar or avx2 [default: the fastest present]
+    #[arg(long, value_name = "NAME", env = "FORTHWITH_ISA", value_parser = IsaChoice::named)]
+    pub(crate) isa: Option<IsaChoice>,
+}
+
+/// Answers a prompt, or opens a chat when there is none.
+///
+/// Only the answer goes to standard output. Without PROMPT, piped standard input is the prompt,
+/// and a terminal opens a chat that remembers what was said.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  forthwith run \"Why is the sky blue?\"
+  forthwith run --temperature 0 --max-tokens 40 --stats \"List three rivers.\"
+  forthwith run --model gemma3-270m --raw --echo \"The capital of France is\"
+  forthwith run --model ./model.gguf < question.txt
+  forthwith run --model toy --temperature 0 --max-tokens 6 --echo \"the server\"")]
+pub(crate) struct RunArgs {
+    /// Model: alias, path or hf:owner/repo[:file]
+    #[arg(long, short, value_name = "NAME|PATH", env = "FORTHWITH_MODEL", default_value = DEFAULT_MODEL)]
+    pub(crate) model: String,
+    /// Most tokens to generate [default: what the context leaves]
+    #[arg(long, short = 'n', value_name = "N", env = "FORTHWITH_MAX_TOKENS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) max_tokens: Option<u64>,
+    /// Randomness, 0 to 2; 0 always takes the most likely token
+    #[arg(long, short, value_name = "T", env = "FORTHWITH_TEMPERATURE", default_value_t = 0.2, value_parser = number::<2>)]
+    pub(crate) temperature: f32,
+    /// Draw from the K most likely tokens; 0 is all
+    #[arg(long, value_name = "K", env = "FORTHWITH_TOP_K", default_value_t = 0)]
+    pub(crate) top_k: u32,
+    /// Draw from the most likely tokens that together reach probability P
+    #[arg(long, value_name = "P", env = "FORTHWITH_TOP_P", default_value_t = 0.95, value_parser = number::<1>)]
+    pub(crate) top_p: f32,
+    /// Random seed; equal seeds give equal answers [default: a new one each time]
+    #[arg(long, value_name = "S", env = "FORTHWITH_SEED")]
+    pub(crate) seed: Option<u64>,
+    /// Give the prompt to the model as it is, without the chat template
+    #[arg(long, env = "FORTHWITH_RAW", action = ArgAction::SetTrue, value_parser = BoolishValueParser::new())]
+    pub(crate) raw: bool,
+    /// Repeat the prompt before its continuation
+    #[arg(long, env = "FORTHWITH_ECHO", action = ArgAction::SetTrue, value_parser = BoolishValueParser::new())]
+    pub(crate) echo: bool,
+    /// Print time to first token, time per token and tokens per second
+    #[arg(long, env = "FORTHWITH_STATS", action = ArgAction::SetTrue, value_parser = BoolishValueParser::new())]
+    pub(crate) stats: bool,
+    /// Chat template (Jinja) to use instead of the model's own
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "FORTHWITH_CHAT_TEMPLATE",
+        conflicts_with = "raw"
+    )]
+    pub(crate) chat_template: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) compute: ComputeArgs,
+    /// What to answer or continue
+    pub(crate) prompt: Option<String>,
+}
+
+/// Serves models over HTTP, in the form of the OpenAI API.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  forthwith serve
+  forthwith serve --model smollm2 --model ./other.gguf --port 9000
+  forthwith serve --host 0.0.0.0 --context 4096 --kv-memory 2GiB --max-running 32
+
+  curl http://127.0.0.1:8080/v1/chat/completions -H 'content-type: application/json' \\
+    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'")]
+pub(crate) struct ServeArgs {
+    /// Model: alias, path or hf:owner/repo[:file]; repeat to serve several, the first is the default
+    #[arg(long, short, value_name = "NAME|PATH", env = "FORTHWITH_MODEL", default_value = DEFAULT_MODEL, action = ArgAction::Append)]
+    pub(crate) model: Vec<String>,
+    /// Address to listen on; 0.0.0.0 opens the server to the network
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        env = "FORTHWITH_HOST",
+        default_value = "127.0.0.1"
+    )]
+    pub(crate) host: IpAddr,
+    /// Port to listen on; 0 takes a free one
+    #[arg(
+        long,
+        short,
+        value_name = "PORT",
+        env = "FORTHWITH_PORT",
+        default_value_t = 8080
+    )]
+    pub(crate) port: u16,
+    /// Most tokens of a prompt and its answer together [default: what the model was trained for]
+    #[arg(long, value_name = "N", env = "FORTHWITH_CONTEXT", value_parser = count::<16_777_216>)]
+    pub(crate) context: Option<usize>,
+    /// Memory for cached keys and values, as 2GiB or 512MiB [default: a share of what is free]
+    #[arg(long, value_name = "SIZE", env = "FORTHWITH_KV_MEMORY", value_parser = size::parse)]
+    pub(crate) kv_memory: Option<Bytes>,
+    /// Most requests that run at once; others wait
+    #[arg(long, value_name = "N", env = "FORTHWITH_MAX_RUNNING", default_value_t = 16, value_parser = count::<4096>)]
+    pub(crate) max_running: usize,
+    /// Chat template (Jinja) to use instead of the models' own
+    #[arg(long, value_name = "FILE", env = "FORTHWITH_CHAT_TEMPLATE")]
+    pub(crate) chat_template: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) compute: ComputeArgs,
+}
+
+/// Fetches models into the cache and prints their paths.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  forthwith pull
+  forthwith pull smollm2 gemma3-270m
+  forthwith pull hf:owner/repo:model.gguf
+  forthwith pull --verify smollm2")]
+pub(crate) struct PullArgs {
+    /// Hash cached models again, and fetch those that are damaged
+    #[arg(long, env = "FORTHWITH_VERIFY", action = ArgAction::SetTrue, value_parser = BoolishValueParser::new())]
+    pub(crate) verify: bool,
+    /// Models: alias or hf:owner/repo[:file]
+    #[arg(value_name = "NAME", default_value = DEFAULT_MODEL)]
+    pub(crate) models: Vec<String>,
+}
+
+/// Lists the known models, their sizes, and whether they are cached.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  forthwith list
+  forthwith list --cache /srv/models")]
+pub(crate) struct ListArgs {}
+
+/// Shows a model's shapes, formats, memory per token, tokenizer, chat template and program.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  forthwith inspect smollm2
+  forthwith inspect ./model.gguf --json
+  forthwith inspect toy")]
+pub(crate) struct InspectArgs {
+    /// Print everything as JSON
+    #[arg(long, env = "FORTHWITH_JSON", action = ArgAction::SetTrue, value_parser = BoolishValueParser::new())]
+    pub(crate) json: bool,
+    /// Model: alias, path or hf:owner/repo[:file]
+    #[arg(value_name = "NAME|PATH", default_value = DEFAULT_MODEL)]
+    pub(crate) model: String,
+}
+
+/// A whole number from 1 to `MAX`.
+fn count<const MAX: usize>(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(value) if (1..=MAX).contains(&value) => Ok(value),
+        _ => Err(format!("expected a whole number from 1 to {MAX}")),
+    }
+}
+
+/// A finite number from 0 to `MAX`.
+fn number<const MAX: u16>(text: &str) -> Result<f32, String> {
+    match text.parse() {
+        Ok(value) if (0.0..=f32::from(MAX)).contains(&value) => Ok(value),
+        _ => Err(format!("expected a number from 0 to {MAX}")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

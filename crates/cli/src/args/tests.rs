@@ -1,0 +1,139 @@
+//! The contract of the command line.
+
+use super::*;
+use clap::builder::Resettable;
+use clap::{CommandFactory as _, FromArgMatches as _};
+
+/// Parses without a look at the environment of whoever runs the tests.
+fn parse(line: &[&str]) -> Result<Args, clap::Error> {
+    let deaf = |command: clap::Command| command.mut_args(|arg| arg.env(Resettable::Reset));
+    let command = deaf(Args::command()).mut_subcommands(deaf);
+    let matches = command.try_get_matches_from([&["forthwith"], line].concat())?;
+    Args::from_arg_matches(&matches)
+}
+
+fn run_args(line: &[&str]) -> RunArgs {
+    match parse(&[&["run"], line].concat()).unwrap().command {
+        Command::Run(args) => args,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn serve_args(line: &[&str]) -> ServeArgs {
+    match parse(&[&["serve"], line].concat()).unwrap().command {
+        Command::Serve(args) => args,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn definition_is_sound() {
+    Args::command().debug_assert();
+}
+
+#[test]
+fn every_subcommand_has_examples() {
+    for mut command in Args::command().get_subcommands().cloned() {
+        let name = command.get_name().to_owned();
+        let help = command.render_long_help().to_string();
+        assert!(
+            help.contains(&format!("Examples:\n  forthwith {name}")),
+            "{help}"
+        );
+    }
+}
+
+#[test]
+fn every_flag_has_its_environment_variable() {
+    let root = Args::command();
+    let commands: Vec<_> = root
+        .get_subcommands()
+        .cloned()
+        .chain([root.clone()])
+        .collect();
+    for argument in commands.iter().flat_map(clap::Command::get_arguments) {
+        let Some(flag) = argument
+            .get_long()
+            .filter(|flag| !["help", "version"].contains(flag))
+        else {
+            continue;
+        };
+        let expected = format!("FORTHWITH_{}", flag.replace('-', "_").to_uppercase());
+        let found = argument.get_env().and_then(|name| name.to_str());
+        assert_eq!(found, Some(expected.as_str()), "--{flag}");
+    }
+}
+
+#[test]
+fn the_example_of_the_toy_parses() {
+    let line = "--model toy --temperature 0 --max-tokens 6 --echo";
+    let words: Vec<&str> = line.split(' ').chain(["the server"]).collect();
+    let args = run_args(&words);
+    assert_eq!((args.model.as_str(), args.temperature), ("toy", 0.0));
+    assert_eq!((args.max_tokens, args.echo), (Some(6), true));
+    assert_eq!(args.prompt.as_deref(), Some("the server"));
+}
+
+#[test]
+fn defaults_are_the_documented_ones() {
+    let args = run_args(&[]);
+    assert_eq!((args.model.as_str(), args.prompt), (DEFAULT_MODEL, None));
+    assert!(!args.raw && !args.echo && !args.stats);
+    let args = serve_args(&[]);
+    assert_eq!(args.model, [DEFAULT_MODEL]);
+    assert_eq!(
+        (args.host.to_string().as_str(), args.port),
+        ("127.0.0.1", 8080)
+    );
+    assert_eq!((args.context, args.kv_memory), (None, None));
+}
+
+#[test]
+fn serve_takes_several_models_and_sizes() {
+    let args = serve_args(&["--model", "a.gguf", "--model", "toy", "--kv-memory", "2GiB"]);
+    assert_eq!(args.model, ["a.gguf", "toy"]);
+    assert_eq!(args.kv_memory, Some(Bytes::new(2 << 30)));
+}
+
+#[test]
+fn shared_flags_go_anywhere() {
+    for line in [
+        ["--offline", "list", "--cache", "/c"],
+        ["list", "--cache", "/c", "--offline"],
+    ] {
+        let shared = parse(&line).unwrap().shared;
+        assert!(shared.offline);
+        assert_eq!(shared.cache, Some("/c".into()));
+    }
+}
+
+#[test]
+fn values_out_of_range_are_bad_input() {
+    for line in [
+        "run --temperature NaN",
+        "run --temperature inf",
+        "run --temperature -1",
+        "run --temperature 2.01",
+        "run --top-p 1.5",
+        "run --top-k -1",
+        "run --max-tokens 0",
+        "run --max-tokens 99999999999999999999",
+        "run --threads 0",
+        "run --threads 1025",
+        "run --seed x",
+        "run --isa mmx",
+        "run --raw --chat-template t",
+        "serve --port 65536",
+        "serve --host example",
+        "serve --context 0",
+        "serve --kv-memory 0",
+        "serve --kv-memory 2XB",
+        "serve --max-running 0",
+        "list extra",
+        "nothing",
+    ] {
+        let words: Vec<&str> = line.split(' ').collect();
+        let error = parse(&words).expect_err(line);
+        assert_eq!(error.exit_code(), 2, "{line}");
+    }
+}

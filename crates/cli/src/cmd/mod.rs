@@ -1,0 +1,7 @@
+//! One file per subcommand.
+
+pub(crate) mod inspect;
+pub(crate) mod list;
+pub(crate) mod pull;
+pub(crate) mod run;
+pub(crate) mod serve;
