@@ -95,9 +95,12 @@ impl<'a> Slot<'a> {
 
     /// An empty folder for unfinished files, on the same file system as the slot.
     ///
-    /// The caller holds the lock: what is in it was left by a process that was interrupted.
+    /// The caller holds the lock, so whatever else is there was left by an interrupted process. It
+    /// is removed as far as possible: a `pip` that outlived its parent may still be writing there.
     pub(crate) fn staging(&self) -> Result<Staging, HubError> {
-        let folder = self.folder.join("unfinished");
+        let unfinished = self.folder.join("unfinished");
+        let _ = fs::remove_dir_all(&unfinished);
+        let folder = unfinished.join(std::process::id().to_string());
         remove(&folder)?;
         create_folder(&folder)?;
         Ok(Staging(folder))
@@ -135,6 +138,9 @@ impl Drop for Staging {
     fn drop(&mut self) {
         // What cannot be removed now is removed by the next fetch.
         let _ = fs::remove_dir_all(&self.0);
+        if let Some(unfinished) = self.0.parent() {
+            let _ = fs::remove_dir(unfinished);
+        }
     }
 }
 

@@ -67,7 +67,7 @@ impl fmt::Display for Source {
 pub(crate) const MODELS: &[Model] = &[
     Model {
         alias: "smollm2",
-        description: "SmolLM2 135M Instruct, chat, Q4_1",
+        description: "SmolLM2 135M Instruct, chat, Q4_1 (Apache-2.0)",
         file: "SmolLM2-135M-Instruct.Q4_1.gguf",
         bytes: 98_362_432,
         sha256: "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
@@ -89,7 +89,7 @@ pub(crate) const MODELS: &[Model] = &[
     },
     Model {
         alias: "gemma3-270m",
-        description: "Gemma 3 270M, base model without chat template, Q4_K_M",
+        description: "Gemma 3 270M, base model without chat template, Q4_K_M (Gemma terms)",
         file: "gemma-3-270m-q4_k_m.gguf",
         bytes: 253_113_024,
         sha256: "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",

@@ -46,15 +46,16 @@ pub enum HubError {
     },
     /// Every source failed.
     #[error(
-        "could not fetch `{name}`: {attempts}; fetch the file some other way and name it with --model PATH.gguf, or put it into `{place}`"
+        "could not fetch `{name}`: {attempts}; fetch the file some other way and name it with --model PATH.gguf{}",
+        place.as_ref().map_or_else(String::new, |place| format!(", or put it at `{}`", place.display()))
     )]
     Fetch {
         /// The name as given.
         name: String,
         /// What was tried, in order.
         attempts: Attempts,
-        /// Where the file would be looked for.
-        place: PathBuf,
+        /// Where the file would be looked for, if a user could put it there.
+        place: Option<PathBuf>,
     },
     /// The cache folder cannot be used.
     #[error("cache: cannot {action} `{path}`: {reason}")]

@@ -203,7 +203,7 @@ impl Hub {
         Err(HubError::Fetch {
             name: model.alias.to_owned(),
             attempts: Attempts(attempts),
-            place: slot.file(),
+            place: Some(slot.file()),
         })
     }
 
@@ -263,7 +263,7 @@ impl Hub {
                     source: wanted.to_string(),
                     reason,
                 }]),
-                place: folder,
+                place: None,
             }),
         }
     }

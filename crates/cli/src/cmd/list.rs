@@ -48,7 +48,7 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
             lines[1],
-            "smollm2          93.8 MiB  -        SmolLM2 135M Instruct, chat, Q4_1"
+            "smollm2          93.8 MiB  -        SmolLM2 135M Instruct, chat, Q4_1 (Apache-2.0)"
         );
         assert!(lines[2].starts_with("gemma3-270m     241.4 MiB  cached   Gemma"));
         assert!(lines[3].starts_with("toy                     -  built in "));
