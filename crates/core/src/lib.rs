@@ -19,6 +19,8 @@
 #![forbid(unsafe_code)]
 
 pub mod clock;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 pub mod constraint;
 pub mod executor;
 pub mod format;

@@ -217,7 +217,7 @@ impl GenerationRequest {
         let room = limits.context - length;
         let max_tokens = match max_tokens {
             None => room,
-            Some(0) => return Err(out_of_range("max_tokens", 0, "1 or more")),
+            Some(0) => return Err(out_of_range("max_tokens", &0, "1 or more")),
             Some(wanted) if wanted > room.get() as u64 => {
                 return Err(RequestError::AnswerTooLong {
                     max_tokens: wanted,
@@ -229,7 +229,7 @@ impl GenerationRequest {
         };
         check_sampling(&sampling)?;
         if let Some(count) = logprobs.filter(|&count| count > MAX_LOGPROBS) {
-            return Err(out_of_range("logprobs", count, "0 to 20"));
+            return Err(out_of_range("logprobs", &count, "0 to 20"));
         }
         Ok(Self {
             prompt,
@@ -266,7 +266,7 @@ impl GenerationRequest {
     }
 }
 
-fn out_of_range(field: &'static str, value: impl ToString, allowed: &'static str) -> RequestError {
+fn out_of_range(field: &'static str, value: &dyn ToString, allowed: &'static str) -> RequestError {
     RequestError::OutOfRange {
         field,
         value: value.to_string(),
@@ -300,7 +300,7 @@ fn check_sampling(sampling: &SamplingParams) -> Result<(), RequestError> {
     ];
     for (field, value, range, allowed) in checks {
         if !range.contains(&value) {
-            return Err(out_of_range(field, value, allowed));
+            return Err(out_of_range(field, &value, allowed));
         }
     }
     Ok(())
@@ -351,13 +351,13 @@ mod tests {
             ("top_p", |p| p.sampling.top_p = 1.000_001),
             ("min_p", |p| p.sampling.min_p = -0.1),
             ("repetition_penalty", |p| {
-                p.sampling.repetition_penalty = 0.0
+                p.sampling.repetition_penalty = 0.0;
             }),
             ("logprobs", |p| p.logprobs = Some(21)),
             ("max_tokens", |p| p.max_tokens = Some(0)),
             ("max_tokens", |p| p.max_tokens = Some(u64::MAX)),
             ("stop_token_ids", |p| {
-                p.stop.stop_token_ids = vec![TokenId::new(100)]
+                p.stop.stop_token_ids = vec![TokenId::new(100)];
             }),
         ];
         for (field, change) in cases {

@@ -64,6 +64,7 @@ impl KvCache {
     }
 
     /// A copyable view of one layer.
+    #[cfg(test)]
     pub(crate) fn view(&mut self, layer: usize) -> KvView<'_> {
         let layout = self.layout[layer];
         KvView {
@@ -153,7 +154,7 @@ impl<'a> KvView<'a> {
         unsafe {
             self.memory
                 .range_mut(start..start + head_dim)
-                .copy_from_slice(value)
+                .copy_from_slice(value);
         };
     }
 }

@@ -1,12 +1,21 @@
 //! The CPU backend: a reference executor and a SIMD executor of the same programs.
+#![allow(
+    clippy::inline_always,
+    reason = "kernels compile with the features of whoever runs them"
+)]
 
 mod affinity;
+mod executor;
 mod isa;
 mod kv;
 mod memory;
+mod phases;
 mod quant;
+mod reference;
 mod team;
 pub use affinity::usable_cpus;
+pub use executor::{Cpu, CpuConfig, LoadError, workspace_bytes};
 pub use isa::{IsaChoice, UnknownIsa};
 pub use kv::{BLOCK_SIZE, kv_block_bytes};
 pub use memory::OutOfMemory;
+pub use reference::{Arithmetic, Reference};

@@ -160,7 +160,6 @@ impl<'a, T: Plain> SharedSlice<'a, T> {
     ///
     /// # Safety
     /// No other thread touches the part while the result lives.
-    #[expect(clippy::mut_from_ref, reason = "callers divide the slice")]
     pub(crate) unsafe fn range_mut(&self, range: Range<usize>) -> &'a mut [T] {
         assert!(
             range.start <= range.end && range.end <= self.len,

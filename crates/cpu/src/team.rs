@@ -119,23 +119,13 @@ impl Team {
         Ok(team)
     }
 
-    /// How many members run a job.
-    pub(crate) fn members(&self) -> usize {
-        self.shared.members
-    }
-
     /// Runs `job` on every member and returns when all are done; a panic becomes an error.
     pub(crate) fn run(&mut self, job: &(dyn Fn(Member<'_>) + Sync)) -> Result<(), String> {
         let shared = &*self.shared;
         shared.finished.store(0, Ordering::Relaxed);
         if shared.members > 1 {
             // SAFETY: only the lifetime changes; this function returns after every member finished.
-            let job = unsafe {
-                std::mem::transmute::<
-                    *const (dyn Fn(Member<'_>) + Sync + '_),
-                    *const (dyn Fn(Member<'_>) + Sync + 'static),
-                >(job)
-            };
+            let job: &'static (dyn Fn(Member<'_>) + Sync) = unsafe { std::mem::transmute(job) };
             let mut slot = shared.job.lock().unwrap_or_else(PoisonError::into_inner);
             slot.0 += 1;
             slot.1 = Some(Job(job));
@@ -148,9 +138,9 @@ impl Team {
         while shared.finished.load(Ordering::Acquire) != shared.members {
             spins += 1;
             if spins < SPINS {
-                std::hint::spin_loop()
+                std::hint::spin_loop();
             } else {
-                std::thread::yield_now()
+                std::thread::yield_now();
             }
         }
         shared.barrier.arrived.store(0, Ordering::Relaxed);

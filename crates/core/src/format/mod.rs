@@ -38,6 +38,9 @@ pub struct FormatInfo {
     pub affine: Option<Affine>,
 }
 
+/// Splits one block: bytes in; codes, scales and offsets out.
+pub type Split = fn(&[u8], &mut [u8], &mut [f32], &mut [f32]);
+
 /// How a block splits into integer codes: `weight[i] = scale[i / sub_block] · code[i] + offset[i / sub_block]`.
 #[derive(Debug)]
 pub struct Affine {
@@ -50,7 +53,7 @@ pub struct Affine {
     /// `offset = −zero_point · scale`; `None` where the format stores offsets of its own.
     pub zero_point: Option<u8>,
     /// Splits one block into `elements` codes and `elements / sub_block` scales and offsets.
-    pub split: fn(&[u8], &mut [u8], &mut [f32], &mut [f32]),
+    pub split: Split,
 }
 
 /// The integers that a format stores.
@@ -133,7 +136,10 @@ impl Format {
         cols / self.info().elements * self.info().bytes
     }
 
-    /// Expands whole blocks. `out.len()` is a whole number of blocks and matches `bytes`.
+    /// Expands whole blocks.
+    ///
+    /// # Panics
+    /// If `bytes` and `out` are not the same whole number of blocks.
     pub fn dequantize(self, bytes: &[u8], out: &mut [f32]) {
         let info = self.info();
         assert_eq!(

@@ -27,16 +27,12 @@ fn enter<K: Kernel>(isa: Avx2, kernel: K) -> K::Output {
 }
 
 macro_rules! op {
-    // SAFETY: the token proves that the CPU has the features; value intrinsics touch no memory.
-    ($body:expr) => {
+    ($body:expr) => {{
+        // SAFETY: the token proves that the CPU has the features; value intrinsics touch no memory.
         unsafe { $body }
-    };
+    }};
 }
 
-#[expect(
-    clippy::inline_always,
-    reason = "kernels inline into the instruction set's entry"
-)]
 impl Isa for Avx2 {
     type F = __m256;
     type I = __m256i;
@@ -136,7 +132,7 @@ impl Isa for Avx2 {
 
     #[inline(always)]
     fn zero_below(self, a: __m256, x: __m256, limit: __m256) -> __m256 {
-        op!(_mm256_and_ps(a, _mm256_cmp_ps::<_CMP_GE_OQ>(x, limit)))
+        op!(_mm256_and_ps(a, _mm256_cmp_ps::<_CMP_NLT_UQ>(x, limit)))
     }
 
     #[inline(always)]
@@ -170,7 +166,7 @@ impl Isa for Avx2 {
 
     #[inline(always)]
     fn prefetch(self, at: *const u8) {
-        op!(_mm_prefetch::<_MM_HINT_T0>(at.cast()))
+        op!(_mm_prefetch::<_MM_HINT_T0>(at.cast()));
     }
 
     #[inline(always)]

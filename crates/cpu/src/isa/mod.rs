@@ -63,7 +63,7 @@ pub(crate) trait Isa: Copy + Send + Sync {
     fn abs(self, a: Self::F) -> Self::F;
     /// Rounds to the nearest integer, ties to even.
     fn round(self, a: Self::F) -> Self::F;
-    /// `a` where `x >= limit`, else zero.
+    /// Zero where `x < limit`, else `a`; also where `x` is NaN.
     fn zero_below(self, a: Self::F, x: Self::F, limit: Self::F) -> Self::F;
     /// `a · 2^n` for integral `n` in `-126..=127`.
     fn scale_exponent(self, a: Self::F, n: Self::F) -> Self::F;
@@ -143,9 +143,9 @@ impl IsaChoice {
 
     /// The fastest one.
     pub fn best() -> Self {
-        *Self::available()
-            .last()
-            .expect("the scalar set is always there")
+        Self::available()
+            .pop()
+            .unwrap_or(Self(Choice::Scalar(scalar::Scalar)))
     }
 
     /// The one of that name (`scalar`, `avx2`).

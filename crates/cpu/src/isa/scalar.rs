@@ -35,10 +35,6 @@ fn from_doubles(a: [i32; 8]) -> Bytes {
     std::array::from_fn(|i| a[i / 4].to_le_bytes()[i % 4])
 }
 
-#[expect(
-    clippy::inline_always,
-    reason = "kernels inline into the instruction set's entry"
-)]
 impl Isa for Scalar {
     type F = Lanes;
     type I = Bytes;
@@ -132,7 +128,7 @@ impl Isa for Scalar {
 
     #[inline(always)]
     fn zero_below(self, a: Lanes, x: Lanes, limit: Lanes) -> Lanes {
-        std::array::from_fn(|i| if x[i] >= limit[i] { a[i] } else { 0.0 })
+        std::array::from_fn(|i| if x[i] < limit[i] { 0.0 } else { a[i] })
     }
 
     #[inline(always)]
@@ -157,7 +153,7 @@ impl Isa for Scalar {
         // SAFETY: the caller vouches for eight bytes.
         unsafe {
             to.cast::<[i8; 8]>()
-                .write_unaligned(value.map(|value| value as i8))
+                .write_unaligned(value.map(|value| value as i8));
         }
     }
 

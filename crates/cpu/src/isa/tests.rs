@@ -13,6 +13,7 @@ impl Kernel for AllOperations {
     type Output = Vec<u32>;
 
     #[inline(always)]
+    #[expect(clippy::many_single_char_names, reason = "operands")]
     fn run<I: Isa>(self, isa: I) -> Vec<u32> {
         // SAFETY: every pointer below is to an array of the length its operation reads or writes.
         unsafe {

@@ -66,7 +66,12 @@ impl Activations {
     }
 }
 
-impl ActivationsView<'_> {
+impl<'a> ActivationsView<'a> {
+    /// The same buffers for rows of another length.
+    pub(crate) fn with_cols(self, cols: usize) -> ActivationsView<'a> {
+        ActivationsView { cols, ..self }
+    }
+
     /// Quantizes one row into its place; `keep_plain` also stores the row itself.
     ///
     /// # Safety
@@ -200,7 +205,9 @@ mod tests {
             mut values in proptest::collection::vec(-5.0_f32..5.0, 96),
             size in prop_oneof![Just(0.0_f32), Just(1e-39), 1e-3_f32..1e6],
         ) {
-            values.iter_mut().for_each(|value| *value *= size);
+            for value in &mut values {
+                *value *= size;
+            }
             let want = reference(&values);
             for isa in IsaChoice::available() {
                 let (codes, scales, sums32, sums16) = quantize(isa, &values);

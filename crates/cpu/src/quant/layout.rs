@@ -57,10 +57,6 @@ impl<const BITS: u32, const SUB: usize, const HALF: bool, const ZERO: i32>
     const SCALE: usize = if HALF { 2 * LANES } else { 4 * LANES };
 
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "kernels inline into the instruction set's entry"
-    )]
     unsafe fn floats<I: Isa>(isa: I, record: *const u8, index: usize) -> I::F {
         // SAFETY: within the record, by the layout.
         unsafe {
@@ -74,10 +70,6 @@ impl<const BITS: u32, const SUB: usize, const HALF: bool, const ZERO: i32>
     }
 }
 
-#[expect(
-    clippy::inline_always,
-    reason = "kernels inline into the instruction set's entry"
-)]
 impl<const BITS: u32, const SUB: usize, const HALF: bool, const ZERO: i32> Layout
     for Packed<BITS, SUB, HALF, ZERO>
 {
@@ -162,10 +154,6 @@ impl<L: Layout> Expanded<L> {
     /// # Safety
     /// A record of `L` is readable at `from`; `Self::RECORD` bytes are writable at `to`.
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "kernels inline into the instruction set's entry"
-    )]
     pub(crate) unsafe fn expand<I: Isa>(isa: I, from: *const u8, to: *mut u8) {
         // SAFETY: within both records, by their layouts.
         unsafe {
@@ -183,10 +171,6 @@ impl<L: Layout> Expanded<L> {
     }
 }
 
-#[expect(
-    clippy::inline_always,
-    reason = "kernels inline into the instruction set's entry"
-)]
 impl<L: Layout> Layout for Expanded<L> {
     const BITS: u32 = L::BITS;
     const SUB: usize = L::SUB;

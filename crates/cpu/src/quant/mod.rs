@@ -3,7 +3,7 @@
 pub(crate) mod activations;
 mod dense;
 mod layout;
-mod matrix;
+pub(crate) mod matrix;
 mod packed;
 
 pub(crate) use activations::{Activations, ActivationsView};

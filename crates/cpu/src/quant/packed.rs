@@ -142,10 +142,7 @@ impl RowSource {
 /// `records` records of `L` are readable at `group`; rows `first..first + C` exist in `rows` and
 /// are writable in `out`.
 #[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "kernels inline into the instruction set's entry"
-)]
+#[expect(clippy::needless_range_loop, reason = "sub-blocks index dots and sums")]
 unsafe fn tile<I: Isa, L: Layout, const C: usize, const STREAM: bool>(
     isa: I,
     group: *const u8,
@@ -190,10 +187,6 @@ unsafe fn tile<I: Isa, L: Layout, const C: usize, const STREAM: bool>(
 /// # Safety
 /// A record is readable at `record` and 32 codes at each of `codes`.
 #[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "kernels inline into the instruction set's entry"
-)]
 unsafe fn record_dots<I: Isa, L: Layout, const C: usize>(
     isa: I,
     record: *const u8,

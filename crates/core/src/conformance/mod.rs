@@ -1,0 +1,175 @@
+//! The suite that every backend passes: small random models, phase by phase, against a reference.
+//!
+//! A backend calls [`check`] with a function that loads a program. The suite compares logits with
+//! those of the reference executor within the case's tolerance, and holds the backend to the
+//! promise that company, chunking, block order and forks change no bit.
+
+mod model;
+
+pub use model::{Case, TinyModel, cases};
+
+use crate::executor::{Executor, Segment, StepInput};
+use crate::program::Program;
+use crate::shape::WeightSource;
+use crate::units::{BlockId, TokenId};
+use std::sync::Arc;
+
+/// Loads a program into an executor with at least 24 blocks.
+pub type Load<'a> = dyn Fn(Arc<Program>, &dyn WeightSource) -> Box<dyn Executor> + 'a;
+
+/// Runs every case; panics with the case's name where the backend fails it.
+///
+/// # Panics
+/// If the backend breaks the contract or leaves a tolerance.
+pub fn check(candidate: &Load<'_>, reference: &Load<'_>) {
+    for case in cases() {
+        let model = TinyModel::new(&case);
+        let load = |load: &Load<'_>| load(Arc::clone(&model.program), &model);
+        let tokens = model.tokens(70);
+        let want = Run::new(load(reference)).whole(&tokens, 0);
+        let mut run = Run::new(load(candidate));
+        let got = run.whole(&tokens, 0);
+        compare(&case, &got, &want);
+        assert_bits(
+            &case,
+            "chunked",
+            &got,
+            &run.chunked(&tokens, &[1, 31, 7, 1, 1, 29], 5),
+        );
+        assert_bits(&case, "in company", &got, &run.in_company(&tokens));
+        assert_bits(&case, "forked", &got, &run.forked(&tokens));
+    }
+}
+
+fn compare(case: &Case, got: &[Vec<f32>], want: &[Vec<f32>]) {
+    for (position, (got, want)) in got.iter().zip(want).enumerate() {
+        let size = want
+            .iter()
+            .fold(0.0_f32, |size, value| size.max(value.abs()));
+        for (id, (got, want)) in got.iter().zip(want).enumerate() {
+            let error = (got - want).abs() / size;
+            assert!(
+                error <= case.tolerance,
+                "{}: position {position}, token {id}: {got} is not {want} within {} of {size}",
+                case.name,
+                case.tolerance
+            );
+        }
+    }
+}
+
+fn assert_bits(case: &Case, how: &str, a: &[Vec<f32>], b: &[Vec<f32>]) {
+    let bits = |rows: &[Vec<f32>]| -> Vec<u32> {
+        rows.iter().flatten().map(|value| value.to_bits()).collect()
+    };
+    assert!(
+        bits(a) == bits(b),
+        "{}: the answer differs when {how}",
+        case.name
+    );
+}
+
+struct Run {
+    executor: Box<dyn Executor>,
+    block_size: usize,
+}
+
+/// `count` block ids in a scattered order that depends on `salt`; disjoint for salts 8 apart.
+fn blocks(count: usize, salt: u32) -> Vec<BlockId> {
+    (0..count)
+        .rev()
+        .map(|i| BlockId::new(salt + u32::try_from(i).expect("few blocks")))
+        .collect()
+}
+
+impl Run {
+    fn new(executor: Box<dyn Executor>) -> Self {
+        let block_size = executor.kv_geometry().block_size.get();
+        Self {
+            executor,
+            block_size,
+        }
+    }
+
+    fn needed(&self, tokens: usize) -> usize {
+        tokens.div_ceil(self.block_size)
+    }
+
+    /// Runs segments of `(tokens, position, blocks)` and returns the logits of every token.
+    fn step(&mut self, runs: &[(&[TokenId], usize, &[BlockId])]) -> Vec<Vec<f32>> {
+        let tokens: Vec<TokenId> = runs.iter().flat_map(|run| run.0).copied().collect();
+        let segments: Vec<Segment<'_>> = runs
+            .iter()
+            .map(|&(tokens, position, blocks)| Segment {
+                tokens: tokens.len(),
+                position,
+                blocks,
+            })
+            .collect();
+        let rows: Vec<usize> = (0..tokens.len()).collect();
+        let input = StepInput {
+            tokens: &tokens,
+            segments: &segments,
+            logit_rows: &rows,
+        };
+        let mut logits = Vec::new();
+        self.executor
+            .step(&input, &mut logits)
+            .expect("the suite keeps the contract");
+        assert_eq!(
+            logits.len(),
+            tokens.len() * self.executor.vocab(),
+            "a row for each token"
+        );
+        logits
+            .chunks(self.executor.vocab())
+            .map(<[f32]>::to_vec)
+            .collect()
+    }
+
+    fn whole(&mut self, tokens: &[TokenId], salt: u32) -> Vec<Vec<f32>> {
+        let blocks = blocks(self.needed(tokens.len()), salt);
+        self.step(&[(tokens, 0, &blocks)])
+    }
+
+    fn chunked(&mut self, tokens: &[TokenId], sizes: &[usize], salt: u32) -> Vec<Vec<f32>> {
+        let blocks = blocks(self.needed(tokens.len()), salt);
+        let mut sizes = sizes.iter().cycle();
+        let (mut at, mut rows) = (0, Vec::new());
+        while at < tokens.len() {
+            let end = (at + sizes.next().expect("a cycle")).min(tokens.len());
+            rows.extend(self.step(&[(&tokens[at..end], at, &blocks)]));
+            at = end;
+        }
+        rows
+    }
+
+    /// Another sequence rides in front and a third behind, at other positions.
+    fn in_company(&mut self, tokens: &[TokenId]) -> Vec<Vec<f32>> {
+        let (own, first) = (blocks(self.needed(tokens.len()), 0), blocks(1, 8));
+        let second = blocks(self.needed(40), 16);
+        let others: Vec<TokenId> = tokens.iter().rev().copied().collect();
+        let mut rows = Vec::new();
+        self.step(&[(&others[..39], 0, &second)]);
+        let half = tokens.len() / 2;
+        let step = self.step(&[(&others[..9], 0, &first), (&tokens[..half], 0, &own)]);
+        rows.extend_from_slice(&step[9..]);
+        let step = self.step(&[(&tokens[half..], half, &own), (&others[..1], 39, &second)]);
+        rows.extend_from_slice(&step[..tokens.len() - half]);
+        rows
+    }
+
+    /// The second half runs on copies of the first half's blocks, after the originals changed.
+    fn forked(&mut self, tokens: &[TokenId]) -> Vec<Vec<f32>> {
+        let count = self.needed(tokens.len());
+        let (original, copy) = (blocks(count, 0), blocks(count, 12));
+        let half = tokens.len() / 2;
+        let mut rows = self.step(&[(&tokens[..half], 0, &original)]);
+        for (&from, &to) in original.iter().zip(&copy).take(self.needed(half)) {
+            self.executor.copy_block(from, to);
+        }
+        self.step(&[(&tokens[half..], 0, &original)]);
+        rows.extend(self.step(&[(&tokens[half..], half, &copy)]));
+        rows
+    }
+}

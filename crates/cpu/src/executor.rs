@@ -1,0 +1,467 @@
+//! The SIMD executor: the thread team walks the program's list of phases, a barrier after each.
+
+mod attention;
+mod load;
+mod workspace;
+
+use crate::isa::IsaChoice;
+use crate::kv::{BLOCK_SIZE, KvCache, KvView, kv_block_bytes};
+use crate::memory::SharedSlice;
+use crate::phases::gate::GatedUnit;
+use crate::phases::norm::RmsNorm;
+use crate::phases::softcap::Softcap;
+use crate::quant::{ActivationsView, LANES, Matrix};
+use crate::team::{Member, Team};
+use forthwith_core::executor::{Executor, KvGeometry, StepError, StepInput};
+use forthwith_core::program::{
+    Embed, GateUp, Logits, Norm, Phase, Program, ProjectionResidual, QkvProjection, WeightId,
+};
+use forthwith_core::units::{BlockId, Tokens};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use workspace::{Scratch, Workspace, WorkspaceView};
+
+pub use load::LoadError;
+pub(crate) use load::find;
+pub use workspace::workspace_bytes;
+
+/// What the executor is sized for.
+#[derive(Clone, Copy, Debug)]
+pub struct CpuConfig {
+    /// Members of the thread team, the caller included.
+    pub threads: usize,
+    /// The instruction set.
+    pub isa: IsaChoice,
+    /// Blocks of the KV cache.
+    pub kv_blocks: forthwith_core::units::Blocks,
+    /// The most tokens in one step.
+    pub max_step_tokens: Tokens,
+}
+
+/// A loaded model on the CPU.
+pub struct Cpu {
+    program: Arc<Program>,
+    isa: IsaChoice,
+    weights: Vec<Weight>,
+    kv: KvCache,
+    workspace: Workspace,
+    team: Team,
+    /// The next item of work of each phase.
+    counters: Vec<AtomicUsize>,
+    max_step_tokens: Tokens,
+}
+
+/// A weight in this backend's memory.
+enum Weight {
+    Vector(Vec<f32>),
+    Matrix(Matrix),
+}
+
+impl Executor for Cpu {
+    fn vocab(&self) -> usize {
+        self.program.vocab
+    }
+
+    fn kv_geometry(&self) -> KvGeometry {
+        KvGeometry {
+            block_size: BLOCK_SIZE,
+            block_bytes: kv_block_bytes(&self.program),
+            blocks: self.kv.blocks(),
+        }
+    }
+
+    fn max_step_tokens(&self) -> Tokens {
+        self.max_step_tokens
+    }
+
+    fn step(&mut self, input: &StepInput<'_>, logits: &mut Vec<f32>) -> Result<(), StepError> {
+        input.check(self.vocab(), self.kv_geometry(), self.max_step_tokens)?;
+        logits.clear();
+        logits.resize(input.logit_rows.len() * self.program.vocab, 0.0);
+        for counter in &self.counters {
+            counter.store(0, Ordering::Relaxed);
+        }
+        let places = places(input);
+        let step = Step {
+            program: &self.program,
+            isa: self.isa,
+            weights: &self.weights,
+            kv: &self.kv.views(),
+            input,
+            places: &places,
+            space: self.workspace.view(),
+            counters: &self.counters,
+            logits: SharedSlice::new(logits),
+        };
+        self.team
+            .run(&|member| step.walk(member))
+            .map_err(StepError::Worker)
+    }
+
+    fn copy_block(&mut self, from: BlockId, to: BlockId) {
+        self.kv.copy_block(from, to);
+    }
+}
+
+/// Where a token of the step stands.
+#[derive(Clone, Copy)]
+struct Place {
+    segment: usize,
+    position: usize,
+}
+
+fn places(input: &StepInput<'_>) -> Vec<Place> {
+    let of_segment = |(segment, run): (usize, &forthwith_core::executor::Segment<'_>)| {
+        let start = run.position;
+        (start..start + run.tokens).map(move |position| Place { segment, position })
+    };
+    input
+        .segments
+        .iter()
+        .enumerate()
+        .flat_map(of_segment)
+        .collect()
+}
+
+/// Everything that the members of the team share during one step.
+struct Step<'a> {
+    program: &'a Program,
+    isa: IsaChoice,
+    weights: &'a [Weight],
+    kv: &'a [KvView<'a>],
+    input: &'a StepInput<'a>,
+    places: &'a [Place],
+    space: WorkspaceView<'a>,
+    counters: &'a [AtomicUsize],
+    logits: SharedSlice<'a, f32>,
+}
+
+/// Rows that a product reads.
+#[derive(Clone, Copy)]
+struct Rows<'a> {
+    from: SharedSlice<'a, f32>,
+    width: usize,
+    count: usize,
+    /// Which rows of `from`; all in order if absent.
+    listed: Option<&'a [usize]>,
+}
+
+/// Quantized rows and how many there are.
+type Input<'a> = (ActivationsView<'a>, usize);
+
+fn add(to: &mut [f32], values: &[f32]) {
+    for (to, value) in to.iter_mut().zip(values) {
+        *to += value;
+    }
+}
+
+impl<'a> Step<'a> {
+    /// One member's walk over the program.
+    ///
+    /// Members divide each part of a phase by rows, tokens or heads, never inside a sum, and meet
+    /// at a barrier before anyone reads what others wrote. That is what every `SAFETY` note below
+    /// rests on.
+    fn walk(&self, member: Member<'_>) {
+        let scratch = &mut self.space.scratch(member.index);
+        self.rope_tables(member);
+        for (index, phase) in self.program.phases.iter().enumerate() {
+            match phase {
+                Phase::Embed(phase) => self.embed(member, phase),
+                Phase::QkvProjection(phase) => self.qkv(member, index, phase, scratch),
+                Phase::Attention(phase) => self.attention(member, index, phase, scratch),
+                Phase::OutputResidual(phase) => {
+                    self.add_projection((member, index), phase, self.space.attended, scratch);
+                }
+                Phase::GateUp(phase) => self.gate_up(member, index, phase, scratch),
+                Phase::DownResidual(phase) => {
+                    self.add_projection((member, index), phase, self.space.gated, scratch);
+                }
+                Phase::Logits(phase) => self.logits(member, index, phase, scratch),
+            }
+            member.barrier();
+        }
+    }
+
+    fn tokens(&self) -> usize {
+        self.input.tokens.len()
+    }
+
+    /// All rows of the residual.
+    fn residual(&self) -> Rows<'a> {
+        let (width, count) = (self.program.hidden, self.tokens());
+        Rows {
+            from: self.space.residual,
+            width,
+            count,
+            listed: None,
+        }
+    }
+
+    fn matrix(&self, id: WeightId) -> &'a Matrix {
+        match &self.weights[id.0] {
+            Weight::Matrix(matrix) => matrix,
+            Weight::Vector(_) => panic!("weight {} is used as a matrix", id.0),
+        }
+    }
+
+    fn vector(&self, id: WeightId) -> &'a [f32] {
+        match &self.weights[id.0] {
+            Weight::Vector(vector) => vector,
+            Weight::Matrix(_) => panic!("weight {} is used as a vector", id.0),
+        }
+    }
+
+    fn normalize(&self, norm: Norm, x: &[f32], out: &mut [f32]) {
+        self.isa.run(RmsNorm {
+            x,
+            weight: self.vector(norm.weight),
+            eps: norm.eps,
+            out,
+        });
+    }
+
+    fn embed(&self, member: Member<'_>, phase: &Embed) {
+        let (table, hidden) = (self.matrix(phase.table), self.program.hidden);
+        for token in member.share(self.tokens()) {
+            // SAFETY: this member's share of tokens.
+            let row = unsafe {
+                self.space
+                    .residual
+                    .range_mut(token * hidden..(token + 1) * hidden)
+            };
+            table.read_row(self.input.tokens[token].index(), row);
+            for value in row {
+                *value *= phase.scale;
+            }
+        }
+    }
+
+    /// Norms (if asked for) and quantizes rows; the input of the products that follow.
+    fn prepare(
+        &self,
+        member: Member<'_>,
+        rows: &Rows<'_>,
+        norm: Option<Norm>,
+        keep_plain: bool,
+        scratch: &mut Scratch<'_>,
+    ) -> Input<'a> {
+        let &Rows {
+            from,
+            width,
+            count,
+            listed,
+        } = rows;
+        let activations = self.space.activations.with_cols(width);
+        for row in member.share(count) {
+            let at = listed.map_or(row, |listed| listed[row]) * width;
+            // SAFETY: the source was written before the last barrier; the row is this member's.
+            unsafe {
+                let x = from.range(at..at + width);
+                if let Some(norm) = norm {
+                    let out = &mut scratch.row[..width];
+                    self.normalize(norm, x, out);
+                    activations.put(self.isa, row, out, keep_plain);
+                } else {
+                    activations.put(self.isa, row, x, keep_plain);
+                }
+            }
+        }
+        member.barrier();
+        (activations, count)
+    }
+
+    /// Hands the items `0..total` of a phase out to all members, in runs.
+    fn take(&self, member: Member<'_>, counter: usize, total: usize, mut work: impl FnMut(usize)) {
+        let run = total.div_ceil(member.members * 8).max(1);
+        loop {
+            let start = self.counters[counter].fetch_add(run, Ordering::Relaxed);
+            if start >= total {
+                return;
+            }
+            (start..(start + run).min(total)).for_each(&mut work);
+        }
+    }
+
+    /// Multiplies the groups of `matrices` and hands each tile of `[rows, 8]` to
+    /// `sink(matrix, group, tile)`.
+    fn products(
+        &self,
+        (member, counter): (Member<'_>, usize),
+        matrices: &[&Matrix],
+        input: Input<'_>,
+        scratch: &mut Scratch<'_>,
+        sink: impl Fn(usize, usize, &[f32]),
+    ) {
+        let total: usize = matrices.iter().map(|matrix| matrix.groups()).sum();
+        self.take(member, counter, total, |mut group| {
+            let mut which = 0;
+            while group >= matrices[which].groups() {
+                group -= matrices[which].groups();
+                which += 1;
+            }
+            let tile = &mut scratch.tile[..input.1 * LANES];
+            matrices[which].multiply(self.isa, group, input, tile, scratch.panel);
+            sink(which, group, tile);
+        });
+    }
+
+    /// Writes a tile into columns `column..` of rows of `width`, at most to column `end`.
+    fn put_tile(target: SharedSlice<'_, f32>, width: usize, columns: (usize, usize), tile: &[f32]) {
+        let count = LANES.min(columns.1 - columns.0);
+        for (row, lanes) in tile.chunks_exact(LANES).enumerate() {
+            let at = row * width + columns.0;
+            // SAFETY: the tile's group belongs to the member that multiplied it.
+            let place = unsafe { target.range_mut(at..at + count) };
+            place.copy_from_slice(&lanes[..count]);
+        }
+    }
+
+    fn qkv(
+        &self,
+        member: Member<'_>,
+        counter: usize,
+        phase: &QkvProjection,
+        scratch: &mut Scratch<'_>,
+    ) {
+        let matrices = [phase.query, phase.key, phase.value].map(|id| self.matrix(id));
+        let plain = matrices.iter().any(|matrix| matrix.reads_plain());
+        let input = self.prepare(member, &self.residual(), Some(phase.norm), plain, scratch);
+        let starts = [0, matrices[0].rows, matrices[0].rows + matrices[1].rows];
+        let width = starts[2] + matrices[2].rows;
+        self.products(
+            (member, counter),
+            &matrices,
+            input,
+            scratch,
+            |which, group, tile| {
+                let column = starts[which] + group * LANES;
+                let columns = (column, starts[which] + matrices[which].rows);
+                Self::put_tile(self.space.qkv, width, columns, tile);
+            },
+        );
+    }
+
+    fn gate_up(
+        &self,
+        member: Member<'_>,
+        counter: usize,
+        phase: &GateUp,
+        scratch: &mut Scratch<'_>,
+    ) {
+        let (gate, up) = (self.matrix(phase.gate), self.matrix(phase.up));
+        let plain = gate.reads_plain() || up.reads_plain();
+        let input = self.prepare(member, &self.residual(), Some(phase.norm), plain, scratch);
+        let (size, isa) = (input.1 * LANES, self.isa);
+        self.take(member, counter, gate.groups(), |group| {
+            let gate_tile = &mut scratch.second_tile[..size];
+            gate.multiply(isa, group, input, gate_tile, scratch.panel);
+            let tile = &mut scratch.tile[..size];
+            up.multiply(isa, group, input, tile, scratch.panel);
+            isa.run(GatedUnit {
+                activation: phase.activation,
+                gate: gate_tile,
+                up: tile,
+            });
+            Self::put_tile(
+                self.space.gated,
+                gate.rows,
+                (group * LANES, gate.rows),
+                tile,
+            );
+        });
+    }
+
+    fn add_projection(
+        &self,
+        (member, counter): (Member<'_>, usize),
+        phase: &ProjectionResidual,
+        from: SharedSlice<'_, f32>,
+        scratch: &mut Scratch<'_>,
+    ) {
+        let (matrix, hidden) = (self.matrix(phase.projection), self.program.hidden);
+        let rows = Rows {
+            from,
+            width: matrix.cols,
+            count: self.tokens(),
+            listed: None,
+        };
+        let input = self.prepare(member, &rows, None, matrix.reads_plain(), scratch);
+        let residual = self.space.residual;
+        let Some(norm) = phase.post_norm else {
+            self.products(
+                (member, counter),
+                &[matrix],
+                input,
+                scratch,
+                |_, group, tile| {
+                    let (column, count) = (group * LANES, LANES.min(hidden - group * LANES));
+                    for (token, lanes) in tile.chunks_exact(LANES).enumerate() {
+                        let at = token * hidden + column;
+                        // SAFETY: the columns of this group belong to the member that multiplied it.
+                        add(unsafe { residual.range_mut(at..at + count) }, lanes);
+                    }
+                },
+            );
+            return;
+        };
+        self.products(
+            (member, counter),
+            &[matrix],
+            input,
+            scratch,
+            |_, group, tile| {
+                Self::put_tile(self.space.projected, hidden, (group * LANES, hidden), tile);
+            },
+        );
+        member.barrier();
+        for token in member.share(self.tokens()) {
+            let range = token * hidden..(token + 1) * hidden;
+            let out = &mut scratch.row[..hidden];
+            // SAFETY: the projection was written before the barrier; the row is this member's.
+            unsafe {
+                self.normalize(norm, self.space.projected.range(range.clone()), out);
+                add(residual.range_mut(range), out);
+            }
+        }
+    }
+
+    fn logits(
+        &self,
+        member: Member<'_>,
+        counter: usize,
+        phase: &Logits,
+        scratch: &mut Scratch<'_>,
+    ) {
+        let wanted = self.input.logit_rows;
+        if wanted.is_empty() {
+            return;
+        }
+        let (head, vocab) = (self.matrix(phase.head), self.program.vocab);
+        let rows = Rows {
+            count: wanted.len(),
+            listed: Some(wanted),
+            ..self.residual()
+        };
+        let input = self.prepare(member, &rows, Some(phase.norm), head.reads_plain(), scratch);
+        self.products(
+            (member, counter),
+            &[head],
+            input,
+            scratch,
+            |_, group, tile| {
+                Self::put_tile(self.logits, vocab, (group * LANES, vocab), tile);
+            },
+        );
+        if let Some(cap) = phase.softcap {
+            member.barrier();
+            for row in member.share(wanted.len()) {
+                // SAFETY: this member's share of rows, written before the barrier.
+                let values = unsafe { self.logits.range_mut(row * vocab..(row + 1) * vocab) };
+                self.isa.run(Softcap { cap, values });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

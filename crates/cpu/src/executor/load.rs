@@ -1,0 +1,135 @@
+//! Loading: every weight of the program checked, repacked on all threads.
+
+use super::workspace::{Sizes, Workspace};
+use super::{Cpu, CpuConfig, Weight};
+use crate::kv::KvCache;
+use crate::memory::OutOfMemory;
+use crate::quant::Matrix;
+use crate::team::Team;
+use forthwith_core::program::{Phase, Program, WeightSpec};
+use forthwith_core::shape::{TensorView, WeightSource};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+/// A program cannot be loaded into this backend.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// The source lacks a weight that the program names.
+    #[error("tensor `{0}` is missing")]
+    Missing(String),
+    /// The source holds a weight in another shape or format than the program says.
+    #[error("tensor `{name}`: expected [{}, {}] {}, found [{}, {}] {}",
+        .expected.rows, .expected.cols, .expected.format, .found.0, .found.1, .found.2)]
+    Mismatch {
+        /// The tensor.
+        name: String,
+        /// What the program says.
+        expected: WeightSpec,
+        /// What the source holds: rows, columns, format.
+        found: (usize, usize, forthwith_core::format::Format),
+    },
+    /// The backend cannot run something that the program asks for.
+    #[error("the CPU backend cannot run {0}")]
+    Unsupported(String),
+    /// The system refused memory.
+    #[error(transparent)]
+    OutOfMemory(#[from] OutOfMemory),
+    /// The system refused a thread.
+    #[error("cannot start the thread team: {0}")]
+    Threads(#[from] std::io::Error),
+}
+
+impl Cpu {
+    /// Loads a program's weights; `progress(done, total)` is called after each weight.
+    pub fn load(
+        program: Arc<Program>,
+        source: &dyn WeightSource,
+        config: &CpuConfig,
+        progress: &dyn Fn(usize, usize),
+    ) -> Result<Self, LoadError> {
+        check(&program)?;
+        let total = program.weights.len();
+        let mut weights = Vec::with_capacity(total);
+        for (index, spec) in program.weights.iter().enumerate() {
+            let view = find(source, spec)?;
+            weights.push(if spec.rows == 1 {
+                Weight::Vector(view.to_f32())
+            } else {
+                Weight::Matrix(Matrix::pack(&view, config.threads)?)
+            });
+            progress(index + 1, total);
+        }
+        let sizes = Sizes::of(&program, config.max_step_tokens, config.kv_blocks);
+        Ok(Self {
+            isa: config.isa,
+            kv: KvCache::new(&program, config.kv_blocks)?,
+            workspace: Workspace::new(sizes, config.threads)?,
+            team: Team::new(config.threads.max(1))?,
+            counters: program.phases.iter().map(|_| AtomicUsize::new(0)).collect(),
+            max_step_tokens: config.max_step_tokens,
+            weights,
+            program,
+        })
+    }
+}
+
+/// Finds a weight and holds it against its spec.
+pub(crate) fn find<'a>(
+    source: &'a dyn WeightSource,
+    spec: &WeightSpec,
+) -> Result<TensorView<'a>, LoadError> {
+    let view = source
+        .tensor(&spec.name)
+        .ok_or_else(|| LoadError::Missing(spec.name.clone()))?;
+    if (view.rows, view.cols, view.format) != (spec.rows, spec.cols, spec.format) {
+        return Err(LoadError::Mismatch {
+            name: spec.name.clone(),
+            expected: spec.clone(),
+            found: (view.rows, view.cols, view.format),
+        });
+    }
+    Ok(view)
+}
+
+/// The longest head that fits the stack buffers of the attention phase.
+pub(super) const MAX_HEAD_DIM: usize = 512;
+
+/// What the kernels rely on.
+fn check(program: &Program) -> Result<(), LoadError> {
+    for (index, layer) in program.kv_layers.iter().enumerate() {
+        if !layer.head_dim.is_multiple_of(8) || !(8..=MAX_HEAD_DIM).contains(&layer.head_dim) {
+            return Err(LoadError::Unsupported(format!(
+                "layer {index}: heads of {} elements; the kernels need a multiple of 8 up to \
+                 {MAX_HEAD_DIM}",
+                layer.head_dim
+            )));
+        }
+    }
+    for phase in &program.phases {
+        for id in phase.matrices() {
+            let weight = program.weight(id);
+            let blocks = weight.format.info().affine.is_some();
+            if weight.rows < 2 || (blocks && !weight.cols.is_multiple_of(32)) {
+                return Err(LoadError::Unsupported(format!(
+                    "a product with tensor `{}` of shape [{}, {}]",
+                    weight.name, weight.rows, weight.cols
+                )));
+            }
+        }
+        if let Phase::Attention(attention) = phase {
+            let layer = program.kv_layers[attention.layer];
+            let turned = attention
+                .rope
+                .map_or(0, |rope| 2 * program.ropes[rope].inverse_frequencies.len());
+            let divides = layer.kv_heads > 0 && attention.heads.is_multiple_of(layer.kv_heads);
+            if !divides || turned > layer.head_dim {
+                return Err(LoadError::Unsupported(format!(
+                    "attention with {} heads over {} kv heads of {}, {turned} elements rotated",
+                    attention.heads, layer.kv_heads, layer.head_dim
+                )));
+            }
+        }
+    }
+    Ok(())
+}

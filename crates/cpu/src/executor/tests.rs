@@ -1,0 +1,119 @@
+use super::*;
+use crate::{Arithmetic, Reference};
+use forthwith_core::conformance::{Load, TinyModel, cases, check};
+use forthwith_core::executor::Segment;
+use forthwith_core::units::{Blocks, TokenId};
+
+fn config(threads: usize, isa: IsaChoice) -> CpuConfig {
+    CpuConfig {
+        threads,
+        isa,
+        kv_blocks: Blocks::new(24),
+        max_step_tokens: Tokens::new(128),
+    }
+}
+
+fn conforms(config: CpuConfig) {
+    let candidate: &Load<'_> =
+        &|program, source| Box::new(Cpu::load(program, source, &config, &|_, _| {}).unwrap());
+    let reference: &Load<'_> = &|program, source| {
+        let blocks = Blocks::new(24);
+        Box::new(Reference::load(program, source, Arithmetic::Quantizing, blocks).unwrap())
+    };
+    check(candidate, reference);
+}
+
+#[test]
+fn best_isa_conforms_on_one_thread() {
+    conforms(config(1, IsaChoice::best()));
+}
+
+#[test]
+fn best_isa_conforms_on_three_threads() {
+    conforms(config(3, IsaChoice::best()));
+}
+
+fn run(model: &TinyModel, config: CpuConfig) -> Vec<u32> {
+    let program = Arc::clone(&model.program);
+    let mut cpu = Cpu::load(program, model, &config, &|_, _| {}).unwrap();
+    let tokens = model.tokens(60);
+    let blocks = [BlockId::new(3), BlockId::new(1)];
+    let rows: Vec<usize> = (0..60).collect();
+    let segments = [Segment {
+        tokens: 60,
+        position: 0,
+        blocks: &blocks,
+    }];
+    let mut logits = Vec::new();
+    let input = StepInput {
+        tokens: &tokens,
+        segments: &segments,
+        logit_rows: &rows,
+    };
+    cpu.step(&input, &mut logits).unwrap();
+    logits.into_iter().map(f32::to_bits).collect()
+}
+
+#[test]
+fn neither_threads_nor_isa_change_a_bit() {
+    for case in cases() {
+        let model = TinyModel::new(&case);
+        let one = run(&model, config(1, IsaChoice::best()));
+        assert!(
+            one == run(&model, config(2, IsaChoice::best())),
+            "{}: two threads",
+            case.name
+        );
+        assert!(
+            one == run(&model, config(5, IsaChoice::best())),
+            "{}: five threads",
+            case.name
+        );
+        let scalar = IsaChoice::named("scalar").unwrap();
+        assert!(
+            one == run(&model, config(2, scalar)),
+            "{}: scalar",
+            case.name
+        );
+    }
+}
+
+#[test]
+fn broken_input_is_an_error_not_a_panic() {
+    let model = TinyModel::new(&cases()[0]);
+    let config = config(2, IsaChoice::best());
+    let mut cpu = Cpu::load(Arc::clone(&model.program), &model, &config, &|_, _| {}).unwrap();
+    let blocks = [BlockId::new(0)];
+    let far = [BlockId::new(24)];
+    let token = [TokenId::new(5)];
+    let segment = |tokens, position, blocks| Segment {
+        tokens,
+        position,
+        blocks,
+    };
+    let cases: [(&[TokenId], Segment<'_>, &[usize]); 7] = [
+        (&[], segment(0, 0, &blocks), &[]),
+        (&[TokenId::new(77)], segment(1, 0, &blocks), &[0]),
+        (&token, segment(2, 0, &blocks), &[0]),
+        (&token, segment(1, 32, &blocks), &[0]),
+        (&token, segment(1, 0, &far), &[0]),
+        (&token, segment(1, 0, &blocks), &[1]),
+        (&[TokenId::new(1); 129], segment(129, 0, &blocks), &[]),
+    ];
+    let mut logits = Vec::new();
+    for (tokens, segment, rows) in cases {
+        let input = StepInput {
+            tokens,
+            segments: &[segment],
+            logit_rows: rows,
+        };
+        let error = cpu.step(&input, &mut logits).unwrap_err();
+        assert!(matches!(error, StepError::Input(_)), "{error}");
+    }
+    let input = StepInput {
+        tokens: &token,
+        segments: &[segment(1, 0, &blocks)],
+        logit_rows: &[0],
+    };
+    assert_eq!(cpu.step(&input, &mut logits), Ok(()));
+}

@@ -1,0 +1,203 @@
+use super::*;
+use crate::isa::IsaChoice;
+use crate::kv::KvCache;
+use forthwith_core::program::{KvLayer, Program};
+use forthwith_core::units::{Blocks, Tokens};
+use half::f16;
+use proptest::prelude::*;
+
+struct Case {
+    head_dim: usize,
+    keys: Vec<Vec<f32>>,
+    values: Vec<Vec<f32>>,
+    blocks: Vec<BlockId>,
+    cache: KvCache,
+}
+
+/// A pseudo-random float in −1..1 that a half float holds exactly.
+#[expect(clippy::cast_precision_loss, reason = "24 bits")]
+fn noise(seed: usize) -> f32 {
+    let mixed = (seed as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 40;
+    f16::from_f32(mixed as f32 / 8_388_608.0 - 1.0).to_f32()
+}
+
+fn case(head_dim: usize, positions: usize, seed: usize) -> Case {
+    let layer = KvLayer {
+        kv_heads: 1,
+        head_dim,
+        window: None,
+    };
+    let program = Program {
+        architecture: String::new(),
+        hidden: 0,
+        vocab: 0,
+        context: Tokens::ZERO,
+        weights: vec![],
+        ropes: vec![],
+        kv_layers: vec![layer],
+        phases: vec![],
+    };
+    let count = positions.div_ceil(BLOCK);
+    let mut cache = KvCache::new(&program, Blocks::new(count + 3)).unwrap();
+    // Any order of blocks, not starting at the first.
+    let blocks: Vec<BlockId> = (0..count)
+        .map(|i| BlockId::new(u32::try_from((i * 7 + 3) % (count + 3)).unwrap()))
+        .collect();
+    let distinct: std::collections::BTreeSet<_> = blocks.iter().collect();
+    let blocks = if distinct.len() == count {
+        blocks
+    } else {
+        (0..count)
+            .rev()
+            .map(|i| BlockId::new(u32::try_from(i + 2).unwrap()))
+            .collect()
+    };
+    let vector = |salt: usize, position: usize| -> Vec<f32> {
+        (0..head_dim)
+            .map(|d| noise(seed + salt + position * 1000 + d))
+            .collect()
+    };
+    let keys: Vec<_> = (0..positions)
+        .map(|position| vector(1 << 20, position))
+        .collect();
+    let values: Vec<_> = (0..positions)
+        .map(|position| vector(1 << 30, position))
+        .collect();
+    let halves = |values: &[f32]| -> Vec<u16> {
+        values
+            .iter()
+            .map(|&value| f16::from_f32(value).to_bits())
+            .collect()
+    };
+    let view = cache.view(0);
+    for position in 0..positions {
+        let (block, slot) = (blocks[position / BLOCK], position % BLOCK);
+        // SAFETY: a single thread.
+        unsafe {
+            view.write_key(block, 0, slot, &halves(&keys[position]));
+            view.write_value(block, 0, slot, &halves(&values[position]));
+        }
+    }
+    Case {
+        head_dim,
+        keys,
+        values,
+        blocks,
+        cache,
+    }
+}
+
+fn attend(
+    case: &mut Case,
+    isa: IsaChoice,
+    queries: &[Query<'_>],
+    scoring: Scoring,
+) -> Vec<Vec<f32>> {
+    let size = case.head_dim + 2;
+    let mut totals = vec![0.0; queries.len() * size];
+    let mut next = totals.clone();
+    for query in 0..queries.len() {
+        reset(&mut state(&mut totals, query, case.head_dim));
+    }
+    let end = queries.iter().map(|query| query.end).max().unwrap();
+    for split in 0..end.div_ceil(SPLIT) {
+        isa.run(AttendSplit {
+            queries,
+            kv: case.cache.view(0),
+            kv_head: 0,
+            blocks: &case.blocks,
+            split,
+            scoring,
+            states: &mut next,
+        });
+        for query in 0..queries.len() {
+            let total = state(&mut totals, query, case.head_dim);
+            isa.run(Merge {
+                total,
+                next: state(&mut next, query, case.head_dim),
+            });
+        }
+    }
+    (0..queries.len())
+        .map(|query| {
+            let mut out = vec![0.0; case.head_dim];
+            finish(&state(&mut totals, query, case.head_dim), &mut out);
+            out
+        })
+        .collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn matches_the_reference_alone_and_in_company(
+        head_dim in (1_usize..=9).prop_map(|n| 8 * n),
+        start in prop_oneof![0_usize..40, 480_usize..560, 1000_usize..1100],
+        tokens in 1_usize..6,
+        group in 1_usize..4,
+        window in prop_oneof![Just(None), (1_usize..700).prop_map(Some)],
+        softcap in prop_oneof![Just(None), Just(Some(2.0_f32))],
+        seed in 0_usize..10_000,
+    ) {
+        let mut case = case(head_dim, start + tokens, seed);
+        let scoring = Scoring { scale: 0.7, softcap };
+        let data: Vec<Vec<f32>> = (0..tokens * group)
+            .map(|q| (0..head_dim).map(|d| 2.0 * noise(seed ^ (q * 4096 + d))).collect())
+            .collect();
+        let queries: Vec<Query<'_>> = data
+            .iter()
+            .enumerate()
+            .map(|(q, values)| {
+                let range = visible(start + q / group, window);
+                Query { values, first: range.start, end: range.end }
+            })
+            .collect();
+        let together = attend(&mut case, IsaChoice::best(), &queries, scoring);
+        for (q, query) in queries.iter().enumerate() {
+            let range = query.first..query.end;
+            let keys: Vec<&[f32]> = case.keys[range.clone()].iter().map(Vec::as_slice).collect();
+            let values: Vec<&[f32]> = case.values[range].iter().map(Vec::as_slice).collect();
+            let want = reference(query.values, &keys, &values, scoring);
+            for (got, want) in together[q].iter().zip(&want) {
+                prop_assert!((got - want).abs() < 1e-5, "{got} {want}");
+            }
+            for isa in IsaChoice::available() {
+                let alone = attend(&mut case, isa, std::slice::from_ref(query), scoring);
+                let bits = |row: &[f32]| row.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+                prop_assert_eq!(bits(&alone[0]), bits(&together[q]), "query {} on {:?}", q, isa);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_query_may_not_see_cannot_touch_it() {
+    let mut case = case(16, 40, 1);
+    let values: Vec<f32> = (0..16).map(noise).collect();
+    let query = Query {
+        values: &values,
+        first: 3,
+        end: 20,
+    };
+    let scoring = Scoring {
+        scale: 0.25,
+        softcap: None,
+    };
+    let before = attend(&mut case, IsaChoice::best(), &[query], scoring);
+    let poison = vec![f16::NAN.to_bits(); 16];
+    let view = case.cache.view(0);
+    for position in (0..3).chain(20..40) {
+        let (block, slot) = (case.blocks[position / BLOCK], position % BLOCK);
+        // SAFETY: a single thread.
+        unsafe {
+            view.write_key(block, 0, slot, &poison);
+            view.write_value(block, 0, slot, &poison);
+        }
+    }
+    assert_eq!(
+        attend(&mut case, IsaChoice::best(), &[query], scoring),
+        before
+    );
+}

@@ -1,0 +1,303 @@
+//! The reference executor: every phase in plain loops, the specification of all backends.
+//!
+//! Two arithmetics: [`Arithmetic::Oracle`] is the model as trained, dequantized weights times
+//! plain activations; [`Arithmetic::Quantizing`] rounds activations and the cache as the kernels
+//! do, so that kernels must equal it up to the rounding of sums. Sums are in double precision.
+
+use crate::executor::{LoadError, find};
+use crate::kv::{BLOCK, BLOCK_SIZE};
+use crate::phases::attention::{self, Scoring, visible};
+use crate::phases::{gate, norm, rope, softcap};
+use crate::quant::{activations, matrix};
+use forthwith_core::executor::{Executor, KvGeometry, Segment, StepError, StepInput};
+use forthwith_core::program::{Attention, GateUp, Norm, Phase, Program, WeightId};
+use forthwith_core::shape::WeightSource;
+use forthwith_core::units::{BlockId, Blocks, Bytes, Tokens};
+use std::sync::Arc;
+
+/// How the reference rounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arithmetic {
+    /// Single-precision activations and cache.
+    Oracle,
+    /// Activations as signed bytes per 32 and a half-precision cache, as the kernels store them.
+    Quantizing,
+}
+
+/// A loaded model in plain floats.
+pub struct Reference {
+    program: Arc<Program>,
+    arithmetic: Arithmetic,
+    /// Row-major, dequantized.
+    weights: Vec<Vec<f32>>,
+    /// Per layer, `[position][kv_heads · head_dim]` over all blocks.
+    keys: Vec<Vec<f32>>,
+    values: Vec<Vec<f32>>,
+    blocks: Blocks,
+    /// Which weights are stored as floats: their products take plain activations.
+    plain: Vec<bool>,
+}
+
+/// The buffers of one step, `[tokens, width]` each.
+#[derive(Default)]
+struct Buffers {
+    residual: Vec<f32>,
+    qkv: Vec<f32>,
+    attended: Vec<f32>,
+    gated: Vec<f32>,
+}
+
+impl Reference {
+    /// Loads a program with all weights as floats.
+    pub fn load(
+        program: Arc<Program>,
+        source: &dyn WeightSource,
+        arithmetic: Arithmetic,
+        blocks: Blocks,
+    ) -> Result<Self, LoadError> {
+        let specs = &program.weights;
+        let weights = specs
+            .iter()
+            .map(|spec| Ok(find(source, spec)?.to_f32()))
+            .collect::<Result<_, LoadError>>()?;
+        let plain = specs
+            .iter()
+            .map(|spec| spec.format.info().affine.is_none())
+            .collect();
+        let cache: Vec<Vec<f32>> = program
+            .kv_layers
+            .iter()
+            .map(|layer| vec![0.0; blocks.get() * BLOCK * layer.kv_heads * layer.head_dim])
+            .collect();
+        Ok(Self {
+            arithmetic,
+            weights,
+            keys: cache.clone(),
+            values: cache,
+            blocks,
+            plain,
+            program,
+        })
+    }
+
+    fn normalize(&self, norm: Norm, rows: &[f32], width: usize) -> Vec<f32> {
+        let weight = &self.weights[norm.weight.0];
+        rows.chunks_exact(width)
+            .flat_map(|row| norm::reference(row, weight, norm.eps))
+            .collect()
+    }
+
+    /// `[tokens, rows of the weight]`
+    fn product(&self, id: WeightId, rows: &[f32]) -> Vec<f32> {
+        let spec = self.program.weight(id);
+        let rounded;
+        let rows = if self.arithmetic == Arithmetic::Quantizing && !self.plain[id.0] {
+            rounded = rows
+                .chunks_exact(spec.cols)
+                .flat_map(activations::reference)
+                .collect::<Vec<_>>();
+            &rounded
+        } else {
+            rows
+        };
+        let mut out = vec![0.0; rows.len() / spec.cols * spec.rows];
+        matrix::reference_on_threads(&self.weights[id.0], rows, spec.cols, &mut out);
+        out
+    }
+
+    fn add(&self, id: WeightId, post_norm: Option<Norm>, from: &[f32], residual: &mut [f32]) {
+        let mut projected = self.product(id, from);
+        if let Some(norm) = post_norm {
+            projected = self.normalize(norm, &projected, self.program.hidden);
+        }
+        residual
+            .iter_mut()
+            .zip(projected)
+            .for_each(|(residual, value)| *residual += value);
+    }
+
+    fn qkv(&self, norm: Norm, ids: [WeightId; 3], residual: &[f32]) -> Vec<f32> {
+        let input = self.normalize(norm, residual, self.program.hidden);
+        let parts = ids.map(|id| (self.product(id, &input), self.program.weight(id).rows));
+        let tokens = residual.len() / self.program.hidden;
+        (0..tokens)
+            .flat_map(|t| {
+                parts
+                    .iter()
+                    .flat_map(move |(part, rows)| &part[t * rows..(t + 1) * rows])
+            })
+            .copied()
+            .collect()
+    }
+
+    fn gate_up(&self, phase: &GateUp, residual: &[f32]) -> Vec<f32> {
+        let input = self.normalize(phase.norm, residual, self.program.hidden);
+        let (gate, up) = (
+            self.product(phase.gate, &input),
+            self.product(phase.up, &input),
+        );
+        gate::reference(phase.activation, &gate, &up)
+    }
+
+    /// As stored in the cache.
+    fn stored(&self, value: f32) -> f32 {
+        match self.arithmetic {
+            Arithmetic::Oracle => value,
+            Arithmetic::Quantizing => half::f16::from_f32(value).to_f32(),
+        }
+    }
+
+    fn turn(&self, norm: Option<Norm>, rope: Option<usize>, position: usize, head: &mut [f32]) {
+        if let Some(norm) = norm {
+            let weight = &self.weights[norm.weight.0];
+            head.copy_from_slice(&norm::reference(head, weight, norm.eps));
+        }
+        if let Some(rope) = rope {
+            rope::reference(&self.program.ropes[rope], position, head);
+        }
+    }
+
+    fn attention(&mut self, phase: &Attention, input: &StepInput<'_>, qkv: &mut [f32]) -> Vec<f32> {
+        let layer = self.program.kv_layers[phase.layer];
+        let (head_dim, kv_width) = (layer.head_dim, layer.kv_heads * layer.head_dim);
+        let width = phase.heads * head_dim + 2 * kv_width;
+        let mut attended = Vec::new();
+        let mut rows = qkv.chunks_exact_mut(width);
+        for segment in input.segments {
+            for offset in 0..segment.tokens {
+                let row = rows.next().expect("a row for each token");
+                let position = segment.position + offset;
+                let (queries, rest) = row.split_at_mut(phase.heads * head_dim);
+                let (keys, values) = rest.split_at_mut(kv_width);
+                for head in queries.chunks_exact_mut(head_dim) {
+                    self.turn(phase.query_norm, phase.rope, position, head);
+                }
+                for head in keys.chunks_exact_mut(head_dim) {
+                    self.turn(phase.key_norm, phase.rope, position, head);
+                }
+                let at = slot(segment, position) * kv_width;
+                for i in 0..kv_width {
+                    self.keys[phase.layer][at + i] = self.stored(keys[i]);
+                    self.values[phase.layer][at + i] = self.stored(values[i]);
+                }
+                attended.extend(self.attend(phase, segment, position, queries));
+            }
+        }
+        attended
+    }
+
+    fn attend<'a>(
+        &'a self,
+        phase: &Attention,
+        segment: &Segment<'_>,
+        position: usize,
+        queries: &[f32],
+    ) -> Vec<f32> {
+        let layer = self.program.kv_layers[phase.layer];
+        let (head_dim, kv_width) = (layer.head_dim, layer.kv_heads * layer.head_dim);
+        let group = phase.heads / layer.kv_heads;
+        let scoring = Scoring {
+            scale: phase.scale,
+            softcap: phase.softcap,
+        };
+        let seen = visible(position, layer.window.map(Tokens::get));
+        let attend_head = |(head, query): (usize, &[f32])| {
+            let rows = |cache: &'a [f32]| -> Vec<&'a [f32]> {
+                let start = |position| slot(segment, position) * kv_width + head / group * head_dim;
+                seen.clone()
+                    .map(|position| &cache[start(position)..][..head_dim])
+                    .collect()
+            };
+            let (keys, values) = (
+                rows(&self.keys[phase.layer]),
+                rows(&self.values[phase.layer]),
+            );
+            attention::reference(query, &keys, &values, scoring)
+        };
+        queries
+            .chunks_exact(head_dim)
+            .enumerate()
+            .flat_map(attend_head)
+            .collect()
+    }
+}
+
+/// The place of a position in the caches.
+fn slot(segment: &Segment<'_>, position: usize) -> usize {
+    segment.blocks[position / BLOCK].index() * BLOCK + position % BLOCK
+}
+
+impl Executor for Reference {
+    fn vocab(&self) -> usize {
+        self.program.vocab
+    }
+
+    fn kv_geometry(&self) -> KvGeometry {
+        let bytes = self.program.kv_elements_per_token() * BLOCK * size_of::<f32>();
+        KvGeometry {
+            block_size: BLOCK_SIZE,
+            block_bytes: Bytes::new(bytes as u64),
+            blocks: self.blocks,
+        }
+    }
+
+    fn max_step_tokens(&self) -> Tokens {
+        Tokens::new(512)
+    }
+
+    fn step(&mut self, input: &StepInput<'_>, logits: &mut Vec<f32>) -> Result<(), StepError> {
+        input.check(self.vocab(), self.kv_geometry(), self.max_step_tokens())?;
+        let program = Arc::clone(&self.program);
+        let hidden = program.hidden;
+        let mut buffers = Buffers::default();
+        for phase in &program.phases {
+            match phase {
+                Phase::Embed(phase) => {
+                    let table = &self.weights[phase.table.0];
+                    let row = |id: usize| &table[id * hidden..(id + 1) * hidden];
+                    let rows = input.tokens.iter().flat_map(|id| row(id.index()));
+                    buffers.residual = rows.map(|value| value * phase.scale).collect();
+                }
+                Phase::QkvProjection(phase) => {
+                    let ids = [phase.query, phase.key, phase.value];
+                    buffers.qkv = self.qkv(phase.norm, ids, &buffers.residual);
+                }
+                Phase::Attention(phase) => {
+                    buffers.attended = self.attention(phase, input, &mut buffers.qkv);
+                }
+                Phase::OutputResidual(phase) => {
+                    let Buffers {
+                        residual, attended, ..
+                    } = &mut buffers;
+                    self.add(phase.projection, phase.post_norm, attended, residual);
+                }
+                Phase::GateUp(phase) => buffers.gated = self.gate_up(phase, &buffers.residual),
+                Phase::DownResidual(phase) => {
+                    let Buffers {
+                        residual, gated, ..
+                    } = &mut buffers;
+                    self.add(phase.projection, phase.post_norm, gated, residual);
+                }
+                Phase::Logits(phase) => {
+                    let row = |&row: &usize| &buffers.residual[row * hidden..(row + 1) * hidden];
+                    let rows: Vec<f32> = input.logit_rows.iter().flat_map(row).copied().collect();
+                    *logits = self.product(phase.head, &self.normalize(phase.norm, &rows, hidden));
+                    if let Some(cap) = phase.softcap {
+                        softcap::reference(cap, logits);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn copy_block(&mut self, from: BlockId, to: BlockId) {
+        for (layer, shape) in self.program.kv_layers.iter().enumerate() {
+            let size = BLOCK * shape.kv_heads * shape.head_dim;
+            let start = from.index() * size;
+            for cache in [&mut self.keys[layer], &mut self.values[layer]] {
+                cache.copy_within(start..start + size, to.index() * size);
+            }
+        }
+    }
+}
