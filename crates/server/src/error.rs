@@ -137,7 +137,12 @@ impl From<RequestError> for ApiError {
 
 impl From<TemplateError> for ApiError {
     fn from(error: TemplateError) -> Self {
-        Self::field("messages", error.to_string()).coded("chat_template")
+        // What a template says to its user is a whole sentence; it needs no frame.
+        let message = match error {
+            TemplateError::Raised(sentence) => sentence,
+            other => other.to_string(),
+        };
+        Self::field("messages", message).coded("chat_template")
     }
 }
 
@@ -159,7 +164,11 @@ impl From<SubmitError> for ApiError {
             SubmitError::ShuttingDown => {
                 Self::unavailable("shutting_down", "the server is shutting down")
             }
-            _ => Self::field("prompt", error.to_string()).coded("context_length_exceeded"),
+            SubmitError::TooLarge { .. } => {
+                Self::field("prompt", error.to_string()).coded("context_length_exceeded")
+            }
+            // Stopped, and what later versions add: not the request's fault.
+            _ => Self::internal(error.to_string()),
         }
     }
 }

@@ -167,18 +167,28 @@ pub(crate) const COMPLETIONS: &Table = &[
 /// Walks over an object once and finds the first field that may not be there.
 pub(crate) struct Audit<'a> {
     tables: &'a [&'a Table],
+    seen: Vec<&'static str>,
     problem: &'a mut Option<ApiError>,
 }
 
 impl<'a> Audit<'a> {
     pub(crate) fn new(tables: &'a [&'a Table], problem: &'a mut Option<ApiError>) -> Self {
-        Self { tables, problem }
+        Self {
+            tables,
+            seen: Vec::new(),
+            problem,
+        }
     }
 
-    fn standing(&self, name: &str) -> Option<Standing> {
+    fn standing(&mut self, name: &str) -> Option<Standing> {
         let mut rows = self.tables.iter().copied().flatten();
-        rows.find(|(known, _)| *known == name)
-            .map(|&(_, standing)| standing)
+        let &(known, standing) = rows.find(|(known, _)| *known == name)?;
+        if self.seen.contains(&known) {
+            let message = format!("`{known}` is given twice; send it once");
+            self.refuse(ApiError::field(known, message));
+        }
+        self.seen.push(known);
+        Some(standing)
     }
 
     fn require(&mut self, allows: bool, name: &str, allowed: &[&str]) {

@@ -1,0 +1,13 @@
+//! The router in one process, over the toy model.
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+mod cancel;
+mod chat;
+mod completions;
+mod failures;
+mod limits;
+mod observe;
+mod protocol;
+mod streams;
+mod support;
+mod whole_server;

@@ -1,0 +1,165 @@
+//! The server on a real socket: from loading to the signal that ends it.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use forthwith_server::{Loader, ServeError, ServedModel, ServerConfig, bind};
+
+use crate::support::{Gate, PLAIN, Shape, toy};
+
+/// Loads when it is told to.
+struct Slow {
+    go: mpsc::Receiver<Result<(), String>>,
+    gate: Arc<Gate>,
+}
+
+impl Loader for Slow {
+    fn load(self: Box<Self>) -> Result<Vec<ServedModel>, String> {
+        self.go.recv().unwrap()?;
+        let shape = Shape {
+            context: 2048,
+            ..Shape::default()
+        };
+        Ok(vec![toy("toy", Some(PLAIN), shape, self.gate)])
+    }
+}
+
+fn config() -> ServerConfig {
+    ServerConfig {
+        host: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        port: 0,
+        ..ServerConfig::default()
+    }
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    stream
+}
+
+/// Sends a request and reads until the server closes.
+fn exchange(address: SocketAddr, request: &str) -> String {
+    let mut stream = connect(address);
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    // A refused upload may end in a reset after the answer.
+    let _ = stream.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+fn get(address: SocketAddr, path: &str) -> String {
+    exchange(
+        address,
+        &format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"),
+    )
+}
+
+fn post(body: &str) -> String {
+    format!(
+        "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+fn terminate() {
+    let me = std::process::id().to_string();
+    let killed = std::process::Command::new("kill")
+        .args(["-TERM", &me])
+        .status();
+    assert!(killed.unwrap().success());
+}
+
+#[test]
+fn loads_answers_limits_and_drains() {
+    let (go, gone) = mpsc::channel();
+    let gate = Arc::new(Gate::default());
+    let server = bind(&config()).unwrap();
+    let address = server.address();
+    let loader = Box::new(Slow {
+        go: gone,
+        gate: Arc::clone(&gate),
+    });
+    let (ready, is_ready) = mpsc::channel();
+    let serving = thread::spawn(move || server.run(loader, move |at| ready.send(at).unwrap()));
+
+    assert!(get(address, "/health").starts_with("HTTP/1.1 503"));
+    go.send(Ok(())).unwrap();
+    assert_eq!(
+        is_ready.recv_timeout(Duration::from_secs(20)).unwrap(),
+        address
+    );
+    assert!(get(address, "/health").starts_with("HTTP/1.1 200"));
+
+    let many = "x: y\r\n".repeat(101);
+    let long = "y".repeat(70_000);
+    for headers in [many, format!("x: {long}\r\n")] {
+        let answer = exchange(
+            address,
+            &format!("GET /health HTTP/1.1\r\nHost: x\r\n{headers}\r\n"),
+        );
+        assert!(answer.starts_with("HTTP/1.1 431"), "{answer}");
+    }
+
+    // A stream is under way when the signal comes; it is finished, new clients are not taken.
+    gate.close();
+    let mut stream = connect(address);
+    let body = r#"{"prompt":"the server","max_tokens":50,"ignore_eos":true,"stream":true,"temperature":0}"#;
+    stream.write_all(post(body).as_bytes()).unwrap();
+    let mut first = [0; 12];
+    stream.read_exact(&mut first).unwrap();
+    assert_eq!(&first, b"HTTP/1.1 200");
+    terminate();
+    while TcpStream::connect(address).is_ok() {
+        thread::sleep(Duration::from_millis(5));
+    }
+    gate.open();
+    let mut rest = String::new();
+    stream.read_to_string(&mut rest).unwrap();
+    assert!(rest.contains("data: [DONE]"), "{rest}");
+    assert_eq!(rest.matches(r#""text":""#).count(), 51);
+    serving.join().unwrap().unwrap();
+}
+
+#[test]
+fn a_model_that_does_not_load_ends_the_server() {
+    let (go, gone) = mpsc::channel();
+    go.send(Err("model.gguf: no magic".to_owned())).unwrap();
+    let loader = Box::new(Slow {
+        go: gone,
+        gate: Arc::default(),
+    });
+    let ended = bind(&config())
+        .unwrap()
+        .run(loader, |_| panic!("never ready"));
+    assert_eq!(ended.unwrap_err().to_string(), "model.gguf: no magic");
+}
+
+#[test]
+fn a_model_that_does_not_generate_ends_the_server() {
+    let (go, gone) = mpsc::channel();
+    go.send(Ok(())).unwrap();
+    let gate = Arc::new(Gate::default());
+    gate.fail();
+    let ended = bind(&config())
+        .unwrap()
+        .run(Box::new(Slow { go: gone, gate }), |_| panic!("never ready"));
+    assert!(matches!(ended, Err(ServeError::WarmUp { .. })));
+}
+
+#[test]
+fn an_address_in_use_is_named() {
+    let taken = bind(&config()).unwrap();
+    let port = taken.address().port();
+    let error = bind(&ServerConfig { port, ..config() }).unwrap_err();
+    assert!(
+        error.to_string().contains(&format!("127.0.0.1:{port}")),
+        "{error}"
+    );
+}
