@@ -77,12 +77,9 @@ async fn leaving_a_plain_request_ends_it_in_prefill_and_in_the_queue() {
     let client = client();
     client.gate.close();
     let first = tokio::spawn(client.router.clone().oneshot(endless(false)));
-    until("one is taken in", || {
-        client.engine.snapshot().counters.accepted == 1
-    })
-    .await;
+    until("one runs", || client.engine.snapshot().running == 1).await;
     let second = tokio::spawn(client.router.clone().oneshot(endless(false)));
-    until("one waits", || client.engine.snapshot().waiting >= 1).await;
+    until("one waits", || client.engine.snapshot().waiting == 1).await;
     second.abort();
     first.abort();
     let _ = (first.await, second.await);
@@ -102,10 +99,7 @@ async fn a_full_queue_is_told_and_leaves_nothing_behind() {
     let client = client();
     client.gate.close();
     let first = tokio::spawn(client.router.clone().oneshot(endless(false)));
-    until("one is taken in", || {
-        client.engine.snapshot().counters.accepted == 1
-    })
-    .await;
+    until("one runs", || client.engine.snapshot().running == 1).await;
     // Of four choices one may wait; the call is refused as a whole.
     let answer = client.complete(r#""prompt":"the","n":4"#).await;
     assert_eq!(answer.error(429)["type"], "rate_limit_error");

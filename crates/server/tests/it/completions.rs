@@ -101,14 +101,8 @@ async fn echo_repeats_the_prompt_as_it_was_written() {
     let fields = format!(r#""prompt":"{prompt}","echo":true,"max_tokens":2"#);
     let plain = client.complete(&fields).await.completion();
     assert_eq!(plain, "the\0 \r\n\t  e\u{301} 🧭 server streams the");
-    let events = client
-        .complete(&format!(r#"{fields},"stream":true"#))
-        .await
-        .events();
-    let streamed: String = events
-        .iter()
-        .map(|e| e["choices"][0]["text"].as_str().unwrap())
-        .collect();
+    let stream = client.complete(&format!(r#"{fields},"stream":true"#)).await;
+    let streamed = stream.deltas().concat();
     assert_eq!(streamed, plain);
     let tokens = client
         .complete(r#""prompt":[0,7],"echo":true,"max_tokens":1"#)
@@ -141,17 +135,11 @@ async fn stop_strings_are_found_dropped_and_named() {
         let plain = client.complete(&fields).await;
         assert_eq!(plain.completion(), text, "{stop}");
         assert_eq!(plain.json()["choices"][0]["finish_reason"], reason);
-        let events = client
-            .complete(&format!(r#"{fields},"stream":true"#))
-            .await
-            .events();
-        let streamed: String = events
-            .iter()
-            .map(|e| e["choices"][0]["text"].as_str().unwrap())
-            .collect();
+        let stream = client.complete(&format!(r#"{fields},"stream":true"#)).await;
+        let streamed = stream.deltas().concat();
         assert_eq!(streamed, text, "{stop}");
         assert_eq!(
-            events.last().unwrap()["choices"][0]["finish_reason"],
+            stream.events().last().unwrap()["choices"][0]["finish_reason"],
             reason
         );
     }

@@ -142,24 +142,34 @@ pub(crate) const PLAIN: &str = "{% for m in messages %}{{ m.content }} {% endfor
 pub(crate) fn toy(id: &str, template: Option<&str>, shape: Shape, gate: Arc<Gate>) -> ServedModel {
     let toy = Arc::new(Toy::embedded());
     let tokenizer = Tokenizer::words(toy.words(), toy.unknown(), toy.end_tokens(), toy.hidden());
-    let tokenizer = Arc::new(tokenizer.unwrap());
     let executor = Gated {
         inner: toy.executor(Blocks::new(512)),
         gate,
     };
+    served(id, Box::new(executor), tokenizer.unwrap(), template, shape)
+}
+
+/// A model behind an engine of its own.
+pub(crate) fn served(
+    id: &str,
+    executor: Box<dyn Executor>,
+    tokenizer: Tokenizer,
+    template: Option<&str>,
+    shape: Shape,
+) -> ServedModel {
     let config = EngineConfig {
         max_running: shape.max_running,
         max_step_tokens: Tokens::new(64),
         context: Tokens::new(shape.context),
         max_waiting: shape.max_waiting,
     };
-    let engine = Engine::new(Box::new(executor), config, Arc::new(ManualClock::default()));
+    let engine = Engine::new(executor, config, Arc::new(ManualClock::default()));
     let engine = EngineHandle::spawn(engine);
     ServedModel {
         id: id.to_owned(),
         created: 1_600_000_000,
         template: template.map(|source| ChatTemplate::new(source, &tokenizer).unwrap()),
-        tokenizer,
+        tokenizer: Arc::new(tokenizer),
         limits: engine.limits(),
         engine,
         defaults: SamplingParams::default(),
@@ -191,6 +201,10 @@ impl Client {
     pub(crate) fn with(template: Option<&str>, shape: Shape) -> Self {
         let gate = Arc::new(Gate::default());
         let model = toy("toy", template, shape, Arc::clone(&gate));
+        Self::over(model, gate)
+    }
+
+    pub(crate) fn over(model: ServedModel, gate: Arc<Gate>) -> Self {
         let engine = model.engine.clone();
         let state = loading();
         state.open(vec![model]);
@@ -289,6 +303,15 @@ impl Answer {
         assert_eq!(data.pop(), Some("[DONE]"), "{}", self.text);
         let parsed = data.into_iter().map(serde_json::from_str);
         parsed.collect::<Result<_, _>>().unwrap()
+    }
+
+    /// The texts of a completion stream's only choice, one per event.
+    pub(crate) fn deltas(&self) -> Vec<String> {
+        let events = self.events();
+        let texts = events.iter().map(|event| &event["choices"][0]["text"]);
+        texts
+            .map(|text| text.as_str().unwrap().to_owned())
+            .collect()
     }
 
     /// The data of every event.

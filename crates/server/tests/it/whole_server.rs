@@ -107,6 +107,8 @@ fn loads_answers_limits_and_drains() {
         assert!(answer.starts_with("HTTP/1.1 431"), "{answer}");
     }
 
+    a_client_that_leaves_cancels(address, &gate);
+
     // A stream is under way when the signal comes; it is finished, new clients are not taken.
     gate.close();
     let mut stream = connect(address);
@@ -125,6 +127,34 @@ fn loads_answers_limits_and_drains() {
     assert!(rest.contains("data: [DONE]"), "{rest}");
     assert_eq!(rest.matches(r#""text":""#).count(), 51);
     serving.join().unwrap().unwrap();
+}
+
+/// A closed connection ends the request behind it, streamed or not, before its first token.
+fn a_client_that_leaves_cancels(address: SocketAddr, gate: &Gate) {
+    for stream in [true, false] {
+        gate.close();
+        let mut connection = connect(address);
+        let body = format!(r#"{{"prompt":"the server","ignore_eos":true,"stream":{stream}}}"#);
+        connection.write_all(post(&body).as_bytes()).unwrap();
+        let count = if stream { 1 } else { 2 };
+        wait_for(address, "\nforthwith_requests_running 1.0");
+        drop(connection);
+        let cancelled = format!("finished_total{{reason=\"cancelled\"}} {count}\n");
+        wait_for(address, &cancelled);
+        gate.open();
+        wait_for(address, "\nforthwith_requests_running 0.0");
+        wait_for(address, "\nforthwith_kv_blocks_used 0.0");
+    }
+}
+
+fn wait_for(address: SocketAddr, line: &str) {
+    for _ in 0..4000 {
+        if get(address, "/metrics").contains(line) {
+            return;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    panic!("never: {line}\n{}", get(address, "/metrics"));
 }
 
 #[test]

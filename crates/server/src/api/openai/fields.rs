@@ -286,6 +286,32 @@ mod tests {
         }
     }
 
+    /// The tables as users read them.
+    fn page(table: &Table) -> String {
+        let rows = table.iter().map(|(name, standing)| {
+            let meaning = match standing {
+                Works => "works".to_owned(),
+                Label => "accepted, cannot change an answer".to_owned(),
+                Only([]) => "not yet: leave it out".to_owned(),
+                Only(values) => format!("not yet: only `{}`", values.join("` or `")),
+            };
+            format!("| `{name}` | {meaning} |\n")
+        });
+        rows.collect()
+    }
+
+    #[test]
+    fn the_guide_lists_every_field_with_its_standing() {
+        let guide = include_str!("../../../../../docs/guide/http-api.md");
+        for table in [GENERATION, CHAT, COMPLETIONS] {
+            let page = page(table);
+            assert!(
+                guide.contains(&page),
+                "docs/guide/http-api.md lacks:\n{page}"
+            );
+        }
+    }
+
     #[test]
     fn one_and_one_point_zero_are_the_same_value() {
         assert!(is_allowed(&serde_json::json!(1.0), &["1"]).unwrap());
