@@ -225,6 +225,7 @@ fn load(
     let name = "forthwith-load".to_owned();
     thread::Builder::new().name(name).spawn(move || {
         let loaded = loader.load().map_err(ServeError::Load).and_then(|models| {
+            check_names(&models)?;
             models.iter().try_for_each(warm_up)?;
             Ok(models)
         });
@@ -232,6 +233,21 @@ fn load(
         let _ = sender.send(loaded);
     })?;
     Ok(receiver)
+}
+
+/// Requests choose by name, so there must be one and no two may be equal.
+fn check_names(models: &[ServedModel]) -> Result<(), ServeError> {
+    let mut names: Vec<&str> = models.iter().map(|model| model.id.as_str()).collect();
+    names.sort_unstable();
+    let twice = names.windows(2).find(|pair| pair[0] == pair[1]);
+    match (names.is_empty(), twice) {
+        (true, _) => Err(ServeError::Load("there is no model to serve".to_owned())),
+        (_, Some(pair)) => {
+            let message = format!("two models are named `{}`; serve one of them", pair[0]);
+            Err(ServeError::Load(message))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Generates one token, so that the first request finds everything in place.

@@ -172,6 +172,24 @@ fn a_model_that_does_not_load_ends_the_server() {
 }
 
 #[test]
+fn models_that_cannot_be_told_apart_end_the_server() {
+    struct Names(&'static [&'static str]);
+    impl Loader for Names {
+        fn load(self: Box<Self>) -> Result<Vec<ServedModel>, String> {
+            let model = |name: &&str| toy(name, None, Shape::default(), Arc::default());
+            Ok(self.0.iter().map(model).collect())
+        }
+    }
+    for (names, part) in [(&[][..], "no model"), (&["a", "b", "a"], "named `a`")] {
+        let ended = bind(&config())
+            .unwrap()
+            .run(Box::new(Names(names)), |_| panic!("never ready"));
+        let message = ended.unwrap_err().to_string();
+        assert!(message.contains(part), "{message}");
+    }
+}
+
+#[test]
 fn a_model_that_does_not_generate_ends_the_server() {
     let (go, gone) = mpsc::channel();
     go.send(Ok(())).unwrap();
