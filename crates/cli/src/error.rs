@@ -57,6 +57,12 @@ impl Failure {
     }
 }
 
+impl Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
 macro_rules! bad_input {
     ($($error:ty),*) => {
         $(impl From<$error> for Failure {

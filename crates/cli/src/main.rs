@@ -4,8 +4,10 @@
 mod args;
 mod cmd;
 mod error;
+mod load;
 mod printable;
 mod progress;
+mod select;
 mod size;
 
 use args::{Args, Command};

@@ -21,8 +21,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use workspace::{Scratch, Workspace, WorkspaceView};
 
-pub use load::LoadError;
 pub(crate) use load::find;
+pub use load::{LoadError, weight_bytes};
 pub use workspace::workspace_bytes;
 
 /// What the executor is sized for.

@@ -14,7 +14,7 @@ mod quant;
 mod reference;
 mod team;
 pub use affinity::usable_cpus;
-pub use executor::{Cpu, CpuConfig, LoadError, workspace_bytes};
+pub use executor::{Cpu, CpuConfig, LoadError, weight_bytes, workspace_bytes};
 pub use isa::{IsaChoice, UnknownIsa};
 pub use kv::{BLOCK_SIZE, kv_block_bytes};
 pub use memory::OutOfMemory;

@@ -2,8 +2,97 @@
 
 use crate::args::{ServeArgs, SharedArgs};
 use crate::error::Failure;
+use crate::load::{LoadSettings, LoadedModel, load};
+use crate::progress::Reporter;
+use crate::select::Compute;
+use forthwith_core::request::SamplingParams;
+use forthwith_hub::{Hub, Progress as _};
+use forthwith_server::{Loader, ServeError, ServedModel, ServerConfig, bind};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Runs the subcommand.
-pub(crate) fn run(_args: &ServeArgs, _shared: &SharedArgs) -> Result<(), Failure> {
-    Err(Failure::failed("`serve` is not built in yet"))
+/// Runs the subcommand; returns after the server was told to stop.
+pub(crate) fn run(args: &ServeArgs, shared: &SharedArgs) -> Result<(), Failure> {
+    let config = ServerConfig {
+        host: args.host,
+        port: args.port,
+        ..ServerConfig::default()
+    };
+    let settings = LoadSettings {
+        compute: Compute::new(&args.compute),
+        context: args.context,
+        kv_memory: args.kv_memory,
+        max_running: args.max_running,
+        chat_template: args.chat_template.clone(),
+    };
+    let loader = ModelLoader {
+        names: args.model.clone(),
+        hub: shared.hub(),
+        settings,
+    };
+    let server = bind(&config).map_err(failure)?;
+    eprintln!("listening on http://{}, loading", server.address());
+    let ready = |address| eprintln!("ready on http://{address}");
+    server.run(Box::new(loader), ready).map_err(failure)
+}
+
+fn failure(error: ServeError) -> Failure {
+    match error {
+        ServeError::Load(message) => Failure::bad_input(message),
+        other => Failure::failed(other),
+    }
+}
+
+/// Loads the models of the command line while the server already answers `/health`.
+struct ModelLoader {
+    names: Vec<String>,
+    hub: Hub,
+    settings: LoadSettings,
+}
+
+impl Loader for ModelLoader {
+    fn load(self: Box<Self>) -> Result<Vec<ServedModel>, String> {
+        let reporter = Reporter::new();
+        let served = |name: &String| {
+            let model = load(name, &self.hub, &self.settings, &reporter);
+            model
+                .map(|model| serve(model, &reporter))
+                .map_err(|failure| failure.to_string())
+        };
+        self.names.iter().map(served).collect()
+    }
+}
+
+fn serve(model: LoadedModel, reporter: &Reporter) -> ServedModel {
+    let LoadedModel {
+        id,
+        tokenizer,
+        template,
+        engine,
+        mut warnings,
+    } = model;
+    if template.is_none() {
+        warnings.push(
+            "the model has no chat template: /v1/chat/completions refuses, /v1/completions works; \
+             give one with --chat-template"
+                .to_owned(),
+        );
+    }
+    for warning in &warnings {
+        reporter.note(&format!("{id}: warning: {warning}"));
+    }
+    let created = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs());
+    let limits = engine.limits();
+    let defaults = SamplingParams::default();
+    ServedModel {
+        id,
+        created,
+        tokenizer,
+        template,
+        engine,
+        limits,
+        defaults,
+        warnings,
+    }
 }

@@ -5,9 +5,11 @@ use super::{Cpu, CpuConfig, Weight};
 use crate::kv::KvCache;
 use crate::memory::OutOfMemory;
 use crate::quant::Matrix;
+use crate::quant::matrix::stored_bytes;
 use crate::team::Team;
 use forthwith_core::program::{Phase, Program, WeightSpec};
 use forthwith_core::shape::{TensorView, WeightSource};
+use forthwith_core::units::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
@@ -72,6 +74,15 @@ impl Cpu {
             program,
         })
     }
+}
+
+/// The bytes of all weights as this backend keeps them.
+pub fn weight_bytes(program: &Program) -> Bytes {
+    let stored = |spec: &WeightSpec| match spec.rows {
+        1 => spec.cols * size_of::<f32>(),
+        _ => stored_bytes(spec),
+    };
+    Bytes::new(program.weights.iter().map(stored).sum::<usize>() as u64)
 }
 
 /// Finds a weight and holds it against its spec.

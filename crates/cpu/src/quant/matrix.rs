@@ -8,6 +8,7 @@ use super::packed::GroupProduct;
 use crate::isa::IsaChoice;
 use crate::memory::{Buffer, OutOfMemory};
 use forthwith_core::format::Format;
+use forthwith_core::program::WeightSpec;
 use forthwith_core::shape::TensorView;
 use std::marker::PhantomData;
 
@@ -25,14 +26,22 @@ pub(crate) struct Matrix {
     data: Buffer<u8>,
 }
 
+/// The bytes of a matrix as this backend keeps it.
+pub(crate) fn stored_bytes(spec: &WeightSpec) -> usize {
+    spec.rows.div_ceil(LANES) * group_bytes(spec.format, spec.cols)
+}
+
+fn group_bytes(format: Format, cols: usize) -> usize {
+    match &format.info().affine {
+        Some(affine) => cols / COLUMNS * Recipe::of(affine).record(),
+        None => cols * LANES * format.info().bytes,
+    }
+}
+
 impl Matrix {
     /// Repacks a stored tensor on `threads` threads.
     pub(crate) fn pack(view: &TensorView<'_>, threads: usize) -> Result<Self, OutOfMemory> {
-        let info = view.format.info();
-        let group_bytes = match &info.affine {
-            Some(affine) => view.cols / COLUMNS * Recipe::of(affine).record(),
-            None => view.cols * LANES * info.bytes,
-        };
+        let group_bytes = group_bytes(view.format, view.cols);
         let groups = view.rows.div_ceil(LANES);
         let mut data = Buffer::zeroed(groups * group_bytes)?;
         let share = groups.div_ceil(threads.max(1)).max(1);

@@ -1,0 +1,161 @@
+//! The `run` subcommand: one answer, or a chat.
+
+mod chat;
+mod generate;
+
+use crate::args::{RunArgs, SharedArgs};
+use crate::error::Failure;
+use crate::load::{LoadSettings, LoadedModel, ends_unknown, load};
+use crate::progress::Reporter;
+use crate::select::Compute;
+use forthwith_core::request::SamplingParams;
+use forthwith_core::units::TokenId;
+use forthwith_hub::Progress as _;
+use forthwith_text::{ChatMessage, RenderOptions};
+use generate::{Generator, Prompt};
+use std::io::{self, IsTerminal as _, Read as _, Write as _};
+
+/// The longest prompt that is read from standard input, in bytes.
+const MAX_PROMPT: u64 = 8 << 20;
+
+/// Runs the subcommand.
+pub(crate) fn run(args: &RunArgs, shared: &SharedArgs) -> Result<(), Failure> {
+    let chat = args.prompt.is_none() && io::stdin().is_terminal();
+    let prompt = if chat { None } else { Some(read_prompt(args)?) };
+    let reporter = Reporter::new();
+    let settings = LoadSettings {
+        compute: Compute::new(&args.compute),
+        context: None,
+        kv_memory: None,
+        max_running: 1,
+        chat_template: args.chat_template.clone(),
+    };
+    let model = load(&args.model, &shared.hub(), &settings, &reporter)?;
+    for warning in &model.warnings {
+        reporter.note(&format!("warning: {warning}"));
+    }
+    let sampling = sampling(args)?;
+    reporter.note(&describe(&sampling, args.seed.is_some()));
+    let generator = Generator::new(&model, sampling, args.max_tokens, args.stats);
+    match prompt {
+        Some(prompt) => answer(&generator, &model, args, &prompt, &reporter),
+        None => chat::run(&generator, &model, args.raw, &reporter),
+    }
+}
+
+/// One line that says how tokens are chosen, so that the answer can be had again.
+fn describe(sampling: &SamplingParams, seed_given: bool) -> String {
+    if sampling.is_greedy() {
+        return "sampling: always the most likely token".to_owned();
+    }
+    format!(
+        "sampling: temperature {}, top-k {}, top-p {}, seed {} ({})",
+        sampling.temperature,
+        sampling.top_k,
+        sampling.top_p,
+        sampling.seed,
+        if seed_given {
+            "given"
+        } else {
+            "drawn; --seed repeats it"
+        }
+    )
+}
+
+fn sampling(args: &RunArgs) -> Result<SamplingParams, Failure> {
+    let seed = match args.seed {
+        Some(seed) => seed,
+        None => getrandom::u64().map_err(|error| {
+            Failure::failed(format_args!(
+                "the system gave no random seed: {error}; use --seed"
+            ))
+        })?,
+    };
+    Ok(SamplingParams {
+        temperature: args.temperature,
+        top_k: args.top_k,
+        top_p: args.top_p,
+        // A drawn seed stays short enough to be typed again.
+        seed: if args.seed.is_some() {
+            seed
+        } else {
+            seed >> 32
+        },
+        ..SamplingParams::default()
+    })
+}
+
+fn read_prompt(args: &RunArgs) -> Result<String, Failure> {
+    if let Some(prompt) = &args.prompt {
+        return Ok(prompt.clone());
+    }
+    let mut bytes = Vec::new();
+    let read = io::stdin()
+        .lock()
+        .take(MAX_PROMPT + 1)
+        .read_to_end(&mut bytes);
+    read.map_err(|error| Failure::failed(format_args!("cannot read standard input: {error}")))?;
+    if bytes.len() as u64 > MAX_PROMPT {
+        return Err(Failure::bad_input(format_args!(
+            "the prompt on standard input is longer than {MAX_PROMPT} bytes"
+        )));
+    }
+    let mut text = String::from_utf8(bytes)
+        .map_err(|_| Failure::bad_input("the prompt on standard input is not UTF-8"))?;
+    // What `echo` and editors add is not part of the prompt; anything more is.
+    if text.ends_with('\n') {
+        text.pop();
+        if text.ends_with('\r') {
+            text.pop();
+        }
+    }
+    Ok(text)
+}
+
+fn answer(
+    generator: &Generator<'_>,
+    model: &LoadedModel,
+    args: &RunArgs,
+    prompt: &str,
+    reporter: &Reporter,
+) -> Result<(), Failure> {
+    let raw = args.raw || model.template.is_none();
+    if raw && !args.raw {
+        reporter.note("the model has no chat template: the prompt is continued as it is");
+    }
+    let tokens = encode(model, prompt, raw)?;
+    if ends_unknown(&tokens, &model.tokenizer) && raw {
+        reporter.note("the prompt ends with a word that the model does not know");
+    }
+    let mut out = io::stdout().lock();
+    if args.echo {
+        let end = if raw { "" } else { "\n" };
+        write!(out, "{prompt}{end}").map_err(|error| Failure::output(&error))?;
+    }
+    let last = if args.echo && raw {
+        tokens.last().copied()
+    } else {
+        None
+    };
+    generator.stream(Prompt { tokens, last }, &mut out)?;
+    writeln!(out)
+        .and_then(|()| out.flush())
+        .map_err(|error| Failure::output(&error))
+}
+
+fn encode(model: &LoadedModel, prompt: &str, raw: bool) -> Result<Vec<TokenId>, Failure> {
+    match &model.template {
+        Some(template) if !raw => {
+            let message = ChatMessage {
+                role: "user".to_owned(),
+                content: prompt.to_owned(),
+            };
+            let options = RenderOptions {
+                add_generation_prompt: true,
+            };
+            let rendered = template.render(&[message], &options)?;
+            Ok(model.tokenizer.encode_rendered(&rendered)?)
+        }
+        _ => Ok(model.tokenizer.encode_prompt(prompt)?),
+    }
+}

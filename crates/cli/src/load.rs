@@ -1,0 +1,228 @@
+//! From a model's name to an engine that answers.
+
+use crate::error::Failure;
+use crate::progress::Reporter;
+use crate::select::{Compute, available_memory};
+use forthwith_core::clock::SystemClock;
+use forthwith_core::executor::Executor;
+use forthwith_core::program::Program;
+use forthwith_core::units::{Blocks, Bytes, TokenId, Tokens};
+use forthwith_cpu::{BLOCK_SIZE, Cpu, CpuConfig, kv_block_bytes, weight_bytes, workspace_bytes};
+use forthwith_engine::budget::{KvMemory, Ledger, MemoryNeeds};
+use forthwith_engine::{Engine, EngineConfig, EngineHandle};
+use forthwith_hub::{Hub, Located, Progress as _};
+use forthwith_models::toy::Toy;
+use forthwith_text::{ChatTemplate, Tokenizer};
+use forthwith_weights::WeightFile;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Tokens of one step: a prefill chunk and the decodes that ride with it.
+const MAX_STEP_TOKENS: Tokens = Tokens::new(512);
+/// Left for everything that is not weights, cache or workspace.
+const RESERVE: Bytes = Bytes::new(256 << 20);
+/// Share of the free memory that the KV cache gets where nothing else is said, in percent.
+const KV_SHARE: u8 = 50;
+/// Requests that may wait.
+const MAX_WAITING: usize = 1024;
+/// Blocks of the toy's cache.
+const TOY_BLOCKS: Blocks = Blocks::new(1024);
+/// The longest chat template that is read from a file.
+const MAX_TEMPLATE: u64 = 256 << 10;
+
+/// How models are loaded; the same for all models of a command.
+#[derive(Clone, Debug)]
+pub(crate) struct LoadSettings {
+    pub(crate) compute: Compute,
+    /// Prompt and answer together; `None` is what the model was trained for.
+    pub(crate) context: Option<usize>,
+    /// Memory of the KV cache; `None` is a share of what is free.
+    pub(crate) kv_memory: Option<Bytes>,
+    pub(crate) max_running: usize,
+    /// A file with a chat template that replaces the models' own.
+    pub(crate) chat_template: Option<PathBuf>,
+}
+
+/// A model that answers.
+pub(crate) struct LoadedModel {
+    pub(crate) id: String,
+    pub(crate) tokenizer: Arc<Tokenizer>,
+    pub(crate) template: Option<ChatTemplate>,
+    pub(crate) engine: EngineHandle,
+    /// What a user should know.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Finds, reads and loads a model, telling `reporter` what it does.
+pub(crate) fn load(
+    name: &str,
+    hub: &Hub,
+    settings: &LoadSettings,
+    reporter: &Reporter,
+) -> Result<LoadedModel, Failure> {
+    match hub.locate(name, reporter)? {
+        Located::Toy => load_toy(settings, reporter),
+        Located::File { path, name, source } => {
+            reporter.note(&format!("{name}: {} ({source})", path.display()));
+            load_file(&path, name, settings, reporter)
+        }
+    }
+}
+
+fn load_toy(settings: &LoadSettings, reporter: &Reporter) -> Result<LoadedModel, Failure> {
+    let toy = Arc::new(Toy::embedded());
+    let tokenizer = Tokenizer::words(toy.words(), toy.unknown(), toy.end_tokens(), toy.hidden())?;
+    let template = chat_template(settings, None, &tokenizer)?;
+    let executor = Box::new(Arc::clone(&toy).executor(TOY_BLOCKS));
+    let capacity = TOY_BLOCKS.tokens(executor.kv_geometry().block_size);
+    let context = settings.context.map_or(capacity, Tokens::new);
+    reporter.note(&format!(
+        "toy: trained on {} words, nothing to load",
+        toy.words().len()
+    ));
+    let engine = spawn(executor, context, settings);
+    Ok(LoadedModel {
+        warnings: context_warnings(context, &engine),
+        id: "toy".to_owned(),
+        tokenizer: Arc::new(tokenizer),
+        template,
+        engine,
+    })
+}
+
+fn load_file(
+    path: &Path,
+    id: String,
+    settings: &LoadSettings,
+    reporter: &Reporter,
+) -> Result<LoadedModel, Failure> {
+    let file = forthwith_weights::open(path)?;
+    let program = Arc::new(forthwith_models::build(&file)?);
+    let tokenizer = Tokenizer::from_gguf(file.metadata())?;
+    check_vocabulary(&program, &tokenizer)?;
+    let template = chat_template(settings, Some(&file), &tokenizer)?;
+    let mut warnings = Vec::new();
+    let trained = program.context;
+    let context = settings.context.map_or(trained, Tokens::new);
+    if context > trained {
+        warnings.push(format!(
+            "the context of {context} tokens is longer than the {trained} that the model was \
+             trained for"
+        ));
+    }
+    let ledger = ledger(&program, context, settings)?;
+    reporter.note(&format!("{id}: {}", settings.compute));
+    reporter.note(&format!("{id}: memory: {ledger}"));
+    let config = CpuConfig {
+        threads: settings.compute.threads,
+        isa: settings.compute.isa,
+        kv_blocks: ledger.blocks,
+        max_step_tokens: MAX_STEP_TOKENS,
+    };
+    let total = program.weight_bytes().get();
+    reporter.begin(&format!("loading {id}"), Some(total));
+    let loaded = Cpu::load(Arc::clone(&program), &file, &config, &|done, _| {
+        reporter.advance(program.weights[done - 1].bytes().get());
+    });
+    reporter.end();
+    let executor = Box::new(loaded.map_err(Failure::failed)?);
+    let engine = spawn(executor, context, settings);
+    warnings.extend(context_warnings(context, &engine));
+    Ok(LoadedModel {
+        id,
+        tokenizer: Arc::new(tokenizer),
+        template,
+        engine,
+        warnings,
+    })
+}
+
+/// Every token that the tokenizer writes has a row in the model.
+fn check_vocabulary(program: &Program, tokenizer: &Tokenizer) -> Result<(), Failure> {
+    if tokenizer.vocab_size() > program.vocab {
+        return Err(Failure::bad_input(format_args!(
+            "the tokenizer has {} tokens, the model's embedding only {}",
+            tokenizer.vocab_size(),
+            program.vocab
+        )));
+    }
+    Ok(())
+}
+
+fn ledger(program: &Program, context: Tokens, settings: &LoadSettings) -> Result<Ledger, Failure> {
+    let per_request = context.blocks_needed(BLOCK_SIZE);
+    let threads = settings.compute.threads;
+    let needs = MemoryNeeds {
+        available: available_memory()?,
+        weights: weight_bytes(program),
+        workspace: workspace_bytes(program, MAX_STEP_TOKENS, per_request, threads),
+        reserve: RESERVE,
+        block_bytes: kv_block_bytes(program),
+        block_size: BLOCK_SIZE,
+        context,
+        max_running: settings.max_running,
+        kv: settings
+            .kv_memory
+            .map_or(KvMemory::Share(KV_SHARE), KvMemory::Exact),
+    };
+    Ledger::new(&needs).map_err(Failure::failed)
+}
+
+/// What the engine had to cut from the asked-for context, said rather than done silently.
+fn context_warnings(context: Tokens, engine: &EngineHandle) -> Vec<String> {
+    let possible = engine.limits().context;
+    let cut = (possible < context).then(|| {
+        format!(
+            "the KV cache holds {possible} tokens, so requests are limited to that instead of \
+             {context}; more memory (--kv-memory) lifts the limit"
+        )
+    });
+    cut.into_iter().collect()
+}
+
+fn spawn(executor: Box<dyn Executor>, context: Tokens, settings: &LoadSettings) -> EngineHandle {
+    let config = EngineConfig {
+        max_running: settings.max_running.min(MAX_STEP_TOKENS.get()),
+        max_step_tokens: MAX_STEP_TOKENS,
+        context,
+        max_waiting: MAX_WAITING,
+    };
+    EngineHandle::spawn(Engine::new(
+        executor,
+        config,
+        Arc::new(SystemClock::start()),
+    ))
+}
+
+fn chat_template(
+    settings: &LoadSettings,
+    file: Option<&WeightFile>,
+    tokenizer: &Tokenizer,
+) -> Result<Option<ChatTemplate>, Failure> {
+    if let Some(path) = &settings.chat_template {
+        let source = read_template(path).map_err(|error| {
+            Failure::bad_input(format_args!("chat template `{}`: {error}", path.display()))
+        })?;
+        return Ok(Some(ChatTemplate::new(&source, tokenizer)?));
+    }
+    match file {
+        Some(file) => Ok(ChatTemplate::from_gguf(file.metadata(), tokenizer)?),
+        None => Ok(None),
+    }
+}
+
+fn read_template(path: &Path) -> Result<String, String> {
+    let size = std::fs::metadata(path).map_err(|error| error.to_string())?;
+    if !size.is_file() || size.len() > MAX_TEMPLATE {
+        return Err(format!(
+            "expected a file of at most {}",
+            Bytes::new(MAX_TEMPLATE)
+        ));
+    }
+    std::fs::read_to_string(path).map_err(|error| error.to_string())
+}
+
+/// Whether the prompt's last token is one that the model does not know.
+pub(crate) fn ends_unknown(tokens: &[TokenId], tokenizer: &Tokenizer) -> bool {
+    tokens.last().is_some_and(|&id| tokenizer.is_hidden(id))
+}
