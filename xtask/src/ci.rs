@@ -1,0 +1,117 @@
+//! What a developer and CI run alike, cheap checks first, the test runner's summary last.
+
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result};
+
+use crate::provision::Provision;
+use crate::tidy;
+use crate::workspace::{Workspace, run};
+
+/// The part of the end-to-end tests that runs once more on the plain instruction set.
+const SCALAR_TESTS: &str = "run::";
+
+/// An example whose name starts so does not end by itself; building it is its check.
+const ENDLESS: &str = "serve";
+
+/// Checks that need nothing but the sources, then a build of everything.
+pub(crate) fn check(workspace: &Workspace) -> Result<()> {
+    step("format");
+    run(&mut workspace.cargo(&["fmt", "--all", "--check"]))?;
+    step("tidy");
+    tidy::run(workspace)?;
+    step("lints");
+    let lints = [
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ];
+    run(&mut workspace.cargo(&lints))?;
+    step("build");
+    run(&mut workspace.cargo(&["test", "--workspace", "--no-run"]))
+}
+
+/// Examples, documentation tests and all tests, with what the machine has for them.
+pub(crate) fn test(workspace: &Workspace, provision: &Provision) -> Result<()> {
+    step("examples");
+    run_examples(workspace)?;
+    let runner = Runner::find(workspace);
+    if runner == Runner::Nextest {
+        step("documentation tests");
+        run(&mut workspace.cargo(&["test", "--quiet", "--workspace", "--doc"]))?;
+    }
+    step("end-to-end tests on the scalar instruction set");
+    run(equipped(&mut runner.scalar(workspace), provision).env("FORTHWITH_ISA", "scalar"))?;
+    step("all tests");
+    provision.announce();
+    run(equipped(&mut runner.all(workspace), provision))
+}
+
+fn equipped<'a>(command: &'a mut Command, provision: &Provision) -> &'a mut Command {
+    provision.equip(command);
+    // A snapshot that changed fails; it is never rewritten here.
+    command.env("INSTA_UPDATE", "no")
+}
+
+fn step(title: &str) {
+    eprintln!("\n== {title}");
+}
+
+/// Runs the built examples of every crate; they end by themselves and answer with their status.
+fn run_examples(workspace: &Workspace) -> Result<()> {
+    for file in workspace.files(&["rs"])? {
+        let example = file.name().trim_end_matches(".rs");
+        if !file.folder().ends_with("/examples") || example.starts_with(ENDLESS) {
+            continue;
+        }
+        let path = workspace.target.join("debug/examples").join(example);
+        run(Command::new(path).stdout(Stdio::null())).with_context(|| file.path.clone())?;
+        eprintln!("{}: done", file.path);
+    }
+    Ok(())
+}
+
+/// The program that runs the tests.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Runner {
+    Nextest,
+    /// Comes with cargo; runs documentation tests too.
+    CargoTest,
+}
+
+impl Runner {
+    fn find(workspace: &Workspace) -> Self {
+        let mut probe = workspace.cargo(&["nextest", "--version"]);
+        let found = probe.stdout(Stdio::null()).stderr(Stdio::null()).status();
+        if found.is_ok_and(|status| status.success()) {
+            return Self::Nextest;
+        }
+        eprintln!(
+            "cargo-nextest is not installed; `cargo test` runs the tests, one crate at a time"
+        );
+        Self::CargoTest
+    }
+
+    fn all(self, workspace: &Workspace) -> Command {
+        workspace.cargo(match self {
+            Self::Nextest => &["nextest", "run", "--workspace"],
+            Self::CargoTest => &["test", "--workspace", "--no-fail-fast"],
+        })
+    }
+
+    fn scalar(self, workspace: &Workspace) -> Command {
+        match self {
+            Self::Nextest => {
+                let filter =
+                    format!("package(forthwith) and kind(test) and test(/^{SCALAR_TESTS}/)");
+                workspace.cargo(&["nextest", "run", "--workspace", "-E", &filter])
+            }
+            Self::CargoTest => {
+                workspace.cargo(&["test", "--workspace", "--test", "it", "--", SCALAR_TESTS])
+            }
+        }
+    }
+}
