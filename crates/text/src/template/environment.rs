@@ -2,10 +2,16 @@
 
 use std::fmt;
 use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Kwargs;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, Value};
+use minijinja_contrib::pycompat::unknown_method_callback;
 use serde::Serialize;
 use serde_json::ser::{Formatter, PrettyFormatter};
 
@@ -17,6 +23,11 @@ const NAME: &str = "chat.txt";
 const FUEL: u64 = 1_000_000;
 /// Nested loops and macro calls.
 const RECURSION: usize = 120;
+
+/// What no honest template takes.
+const TIME: Duration = Duration::from_secs(10);
+/// Memory set aside, and touched only where needed, for nesting.
+const STACK: usize = 256 * 1024 * 1024;
 
 /// The sentence that a template raised.
 #[derive(Debug)]
@@ -30,8 +41,75 @@ impl fmt::Display for Raised {
 
 impl std::error::Error for Raised {}
 
-/// Compiles a template in an engine of its own.
-pub(super) fn compile(source: &str) -> Result<Environment<'static>, TemplateError> {
+/// A compiled template in an engine of its own.
+#[derive(Debug)]
+pub(super) struct Engine {
+    environment: Arc<Environment<'static>>,
+    /// A rendering did not come back in time; there is no second one to wait for.
+    stuck: AtomicBool,
+}
+
+impl Engine {
+    pub(super) fn compile(source: &str) -> Result<Self, TemplateError> {
+        let source = source.to_owned();
+        let environment = within(TIME, move || build(source))?;
+        Ok(Self {
+            environment: Arc::new(environment),
+            stuck: AtomicBool::new(false),
+        })
+    }
+
+    pub(super) fn render(&self, context: Value) -> Result<String, TemplateError> {
+        self.render_within(TIME, context)
+    }
+
+    pub(super) fn render_within(
+        &self,
+        time: Duration,
+        context: Value,
+    ) -> Result<String, TemplateError> {
+        if self.stuck.load(Ordering::Relaxed) {
+            return Err(too_slow());
+        }
+        let environment = Arc::clone(&self.environment);
+        let result = within(time, move || run(&environment, context));
+        if result == Err(too_slow()) {
+            self.stuck.store(true, Ordering::Relaxed);
+        }
+        result
+    }
+}
+
+fn too_slow() -> TemplateError {
+    TemplateError::Broken("it takes too long".to_owned())
+}
+
+/// Works on a thread of its own, with room for what a template can nest within its limits (the
+/// engine's parser and values recurse, and an overflow would end the process), and gives up on work
+/// that the engine's own counting of steps does not catch.
+fn within<T: Send + 'static>(
+    time: Duration,
+    work: impl FnOnce() -> Result<T, TemplateError> + Send + 'static,
+) -> Result<T, TemplateError> {
+    let (sender, receiver) = mpsc::sync_channel(1);
+    thread::Builder::new()
+        .name("template".to_owned())
+        .stack_size(STACK)
+        .spawn(move || {
+            // Nobody listens any more if the time was up.
+            let _ = sender.send(work());
+        })
+        .map_err(|error| TemplateError::Broken(format!("no thread to run it on: {error}")))?;
+    match receiver.recv_timeout(time) {
+        Ok(result) => result,
+        Err(RecvTimeoutError::Timeout) => Err(too_slow()),
+        Err(RecvTimeoutError::Disconnected) => Err(TemplateError::Broken(
+            "the template engine failed".to_owned(),
+        )),
+    }
+}
+
+fn build(source: String) -> Result<Environment<'static>, TemplateError> {
     let mut environment = Environment::new();
     // As the templates' authors run them.
     let syntax = SyntaxConfig::builder()
@@ -41,13 +119,15 @@ pub(super) fn compile(source: &str) -> Result<Environment<'static>, TemplateErro
         .expect("the delimiters are the usual ones");
     environment.set_syntax(syntax);
     environment.set_auto_escape_callback(|_| AutoEscape::None);
-    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    environment.set_unknown_method_callback(call_method);
     environment.set_fuel(Some(FUEL));
     environment.set_recursion_limit(RECURSION);
     environment.add_function("raise_exception", raise_exception);
     environment.add_filter("tojson", to_json);
+    environment.add_filter("string", to_text);
+    environment.add_filter("pprint", to_text);
     environment
-        .add_template_owned(NAME, source.to_owned())
+        .add_template_owned(NAME, source)
         .map_err(|error| {
             let detail = error.detail().unwrap_or("unknown syntax");
             let line = error.line().unwrap_or(1);
@@ -56,11 +136,7 @@ pub(super) fn compile(source: &str) -> Result<Environment<'static>, TemplateErro
     Ok(environment)
 }
 
-/// Runs the template.
-pub(super) fn render(
-    environment: &Environment<'static>,
-    context: Value,
-) -> Result<String, TemplateError> {
+fn run(environment: &Environment<'static>, context: Value) -> Result<String, TemplateError> {
     let template = environment
         .get_template(NAME)
         .map_err(|error| explain(&error))?;
@@ -71,6 +147,23 @@ pub(super) fn render(
         .map_err(|error| explain(&error))?;
     String::from_utf8(output.bytes)
         .map_err(|_| TemplateError::Broken("it wrote bytes that are not UTF-8".to_owned()))
+}
+
+/// Python's methods, but for formatting with a width that would not fit into memory.
+fn call_method(
+    state: &mut State<'_, '_>,
+    value: &Value,
+    method: &str,
+    arguments: &[Value],
+) -> Result<Value, Error> {
+    let wide = |text: &str| {
+        text.split(|character: char| !character.is_ascii_digit())
+            .any(|digits| digits.len() > 3)
+    };
+    if method == "format" && value.as_str().is_some_and(wide) {
+        return Err(ErrorKind::InvalidOperation.into());
+    }
+    unknown_method_callback(state, value, method, arguments)
 }
 
 fn raise_exception(message: String) -> Result<Value, Error> {
@@ -100,6 +193,16 @@ fn explain(error: &Error) -> TemplateError {
         .line()
         .map_or(String::new(), |line| format!(" in line {line}"));
     TemplateError::Broken(format!("{problem}{line}"))
+}
+
+/// The value as text. Lists that hold one list many times write more than they weigh.
+fn to_text(value: &Value) -> Result<Value, Error> {
+    if value.as_str().is_some() {
+        return Ok(value.clone());
+    }
+    let mut output = Limited::default();
+    write!(output, "{value}").map_err(|_| Error::new(ErrorKind::WriteFailure, "too much text"))?;
+    Ok(String::from_utf8_lossy(&output.bytes).into_owned().into())
 }
 
 /// JSON as Python's `json.dumps` writes it, which is what models were trained on.

@@ -12,12 +12,14 @@ use std::sync::Arc;
 
 use forthwith_core::metadata::{Metadata, MetadataError};
 use forthwith_core::units::TokenId;
-use minijinja::{Environment, Value, context};
+use minijinja::{Value, context};
+
+use environment::Engine;
 
 use crate::tokenizer::{ControlGuard, Tokenizer};
 
 /// The longest template source.
-pub const MAX_SOURCE: usize = 256 * 1024;
+pub const MAX_SOURCE: usize = 128 * 1024;
 /// The longest prompt that a template may write, in bytes.
 pub const MAX_OUTPUT: usize = 4 * 1024 * 1024;
 /// The most characters of a template's own message that are passed on.
@@ -91,7 +93,7 @@ pub enum TemplateError {
 #[derive(Debug)]
 pub struct ChatTemplate {
     source: String,
-    environment: Environment<'static>,
+    engine: Engine,
     guard: Arc<ControlGuard>,
     bos: Value,
     eos: Value,
@@ -115,7 +117,7 @@ impl ChatTemplate {
         };
         Ok(Self {
             source: source.to_owned(),
-            environment: environment::compile(source)?,
+            engine: Engine::compile(source)?,
             guard: tokenizer.guard(),
             bos: text(tokenizer.bos()),
             eos: text(tokenizer.eos()),
@@ -157,17 +159,14 @@ impl ChatTemplate {
                 Ok(context! { role => message.role.as_str(), content => content })
             })
             .collect::<Result<_, TemplateError>>()?;
-        let text = environment::render(
-            &self.environment,
-            context! {
-                messages => messages,
-                add_generation_prompt => options.add_generation_prompt,
-                bos_token => self.bos.clone(),
-                eos_token => self.eos.clone(),
-                tools => (),
-                documents => (),
-            },
-        )?;
+        let text = self.engine.render(context! {
+            messages => messages,
+            add_generation_prompt => options.add_generation_prompt,
+            bos_token => self.bos.clone(),
+            eos_token => self.eos.clone(),
+            tools => (),
+            documents => (),
+        })?;
         Ok(RenderedPrompt { text, sentinel })
     }
 

@@ -27,7 +27,7 @@ pub(super) struct ByteLevel {
 }
 
 /// The character that stands for a byte: itself where printable, else one from U+0100 on.
-fn character(byte: u8) -> char {
+pub(super) fn character(byte: u8) -> char {
     let printable = |byte: u8| matches!(byte, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff);
     if printable(byte) {
         return char::from(byte);

@@ -71,6 +71,9 @@ pub enum TokenizeError {
     /// The vocabulary has no token for a character and no bytes to spell it with.
     #[error("the vocabulary has no token for the character {0:?}")]
     NoToken(char),
+    /// The text has 4 GiB or more.
+    #[error("the text is too long; allowed are less than 4 GiB")]
+    TooLong,
     /// The tokenizer library failed.
     #[error("the text cannot be tokenized: {0}")]
     Library(String),

@@ -274,4 +274,6 @@ impl Output {
 }
 
 #[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
 mod tests;

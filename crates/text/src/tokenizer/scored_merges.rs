@@ -33,24 +33,33 @@ pub(super) struct ScoredMerges {
     unknown: Option<TokenId>,
 }
 
-/// A piece of the text, linked to its neighbours; merged-away pieces have no length.
+/// No neighbour.
+const NONE: u32 = u32::MAX;
+
+/// A piece of the text, linked to its neighbours; merged-away pieces have no length. Small, since
+/// a long text has many.
 struct Symbol {
-    start: usize,
-    len: usize,
-    before: Option<usize>,
-    after: Option<usize>,
+    start: u32,
+    len: u32,
+    before: u32,
+    after: u32,
 }
 
-/// Two neighbours that could be joined, as they were when this was noticed.
+impl Symbol {
+    fn text<'t>(&self, text: &'t str) -> &'t str {
+        &text[self.start as usize..(self.start + self.len) as usize]
+    }
+}
+
+/// A symbol that could be joined with its right neighbour, when both together had this length.
 struct Candidate {
     score: f32,
-    left: usize,
-    right: usize,
-    len: usize,
+    left: u32,
+    len: u32,
 }
 
 impl Candidate {
-    fn key(&self) -> (f32, Reverse<usize>) {
+    fn key(&self) -> (f32, Reverse<u32>) {
         (self.score, Reverse(self.left))
     }
 }
@@ -122,12 +131,12 @@ impl ScoredMerges {
     /// Appends the tokens of one fragment of text.
     pub(super) fn encode(&self, text: &str, out: &mut Vec<TokenId>) -> Result<(), TokenizeError> {
         let text = text.replace(' ', SPACE.encode_utf8(&mut [0; 4]));
+        if u32::try_from(text.len()).is_err() {
+            return Err(TokenizeError::TooLong);
+        }
         let (symbols, _) = self.merge(&text);
-        let mut next = (!symbols.is_empty()).then_some(0);
-        while let Some(index) = next {
-            let symbol = &symbols[index];
-            self.emit(&text[symbol.start..symbol.start + symbol.len], out)?;
-            next = symbol.after;
+        for symbol in symbols.iter().filter(|symbol| symbol.len > 0) {
+            self.emit(symbol.text(&text), out)?;
         }
         Ok(())
     }
@@ -154,64 +163,65 @@ impl ScoredMerges {
 
     /// Joins until nothing can be joined; also returns how many candidates were looked at.
     fn merge(&self, text: &str) -> (Vec<Symbol>, usize) {
-        let mut symbols: Vec<Symbol> = text
-            .char_indices()
-            .enumerate()
-            .map(|(index, (start, character))| Symbol {
-                start,
-                len: character.len_utf8(),
-                before: index.checked_sub(1),
-                after: Some(index + 1),
-            })
-            .collect();
-        if let Some(last) = symbols.last_mut() {
-            last.after = None;
-        }
-        let mut queue: BinaryHeap<Candidate> = (1..symbols.len())
-            .filter_map(|right| self.candidate(text, &symbols, Some(right - 1), Some(right)))
+        let mut symbols = characters(text);
+        let mut queue: BinaryHeap<Candidate> = (0..)
+            .take(symbols.len())
+            .filter_map(|left| self.candidate(text, &symbols, left))
             .collect();
         let mut work = 0;
         while let Some(best) = queue.pop() {
             work += 1;
-            let (left, right) = (&symbols[best.left], &symbols[best.right]);
-            if left.len == 0 || right.len == 0 || left.len + right.len != best.len {
+            let left = &symbols[best.left as usize];
+            let (before, right) = (left.before, left.after);
+            let joined = |right: &Symbol| left.len > 0 && left.len + right.len == best.len;
+            let Some(right) = symbols.get(right as usize).filter(|right| joined(right)) else {
                 continue;
+            };
+            let (after, merged) = (right.after, left.after);
+            symbols[merged as usize].len = 0;
+            symbols[best.left as usize].len = best.len;
+            symbols[best.left as usize].after = after;
+            if let Some(after) = symbols.get_mut(after as usize) {
+                after.before = best.left;
             }
-            let after = right.after;
-            symbols[best.right].len = 0;
-            symbols[best.left].len = best.len;
-            symbols[best.left].after = after;
-            if let Some(after) = after {
-                symbols[after].before = Some(best.left);
-            }
-            let before = symbols[best.left].before;
-            queue.extend(self.candidate(text, &symbols, before, Some(best.left)));
-            queue.extend(self.candidate(text, &symbols, Some(best.left), after));
+            queue.extend(self.candidate(text, &symbols, before));
+            queue.extend(self.candidate(text, &symbols, best.left));
         }
         (symbols, work)
     }
 
-    fn candidate(
-        &self,
-        text: &str,
-        symbols: &[Symbol],
-        left: Option<usize>,
-        right: Option<usize>,
-    ) -> Option<Candidate> {
-        let (left, right) = (left?, right?);
-        let start = symbols[left].start;
-        let len = symbols[left].len + symbols[right].len;
-        if len > self.longest {
+    fn candidate(&self, text: &str, symbols: &[Symbol], left: u32) -> Option<Candidate> {
+        let symbol = symbols.get(left as usize)?;
+        let len = symbol.len + symbols.get(symbol.after as usize)?.len;
+        if len as usize > self.longest {
             return None;
         }
-        let id = self.ids.get(&text[start..start + len])?;
+        let joined = Symbol { len, ..*symbol };
+        let id = self.ids.get(joined.text(text))?;
         Some(Candidate {
             score: self.scores[id.index()],
             left,
-            right,
             len,
         })
     }
+}
+
+fn characters(text: &str) -> Vec<Symbol> {
+    let small = |size: usize| u32::try_from(size).expect("the text is shorter than 4 GiB");
+    let mut symbols: Vec<Symbol> = text
+        .char_indices()
+        .zip(0..)
+        .map(|((start, character), index): (_, u32)| Symbol {
+            start: small(start),
+            len: small(character.len_utf8()),
+            before: index.checked_sub(1).unwrap_or(NONE),
+            after: index + 1,
+        })
+        .collect();
+    if let Some(last) = symbols.last_mut() {
+        last.after = NONE;
+    }
+    symbols
 }
 
 #[cfg(test)]

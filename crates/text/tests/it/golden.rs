@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use forthwith_core::units::TokenId;
-use forthwith_text::{ControlText, TextStream, Tokenizer};
+use forthwith_text::{
+    ChatMessage, ChatTemplate, ControlText, RenderOptions, TextStream, Tokenizer,
+};
 use serde_json::Value;
 
 use crate::gguf;
@@ -119,4 +121,41 @@ fn smollm2_ids_equal_llama_cpp() {
 #[test]
 fn gemma3_ids_equal_llama_cpp() {
     check("gemma3-270m.gguf", "gemma3-270m.ids.json", &[1, 106, 212]);
+}
+
+#[test]
+fn smollm2_conversations_are_encoded_as_their_text_is_parsed() {
+    let Some(path) = gguf::model("smollm2.gguf") else {
+        return;
+    };
+    let metadata = gguf::metadata(&path);
+    let tokenizer = Tokenizer::from_gguf(&metadata).unwrap();
+    let template = ChatTemplate::from_gguf(&metadata, &tokenizer)
+        .unwrap()
+        .unwrap();
+    let conversation = |content: &str| {
+        let message = ChatMessage {
+            role: "user".to_owned(),
+            content: content.to_owned(),
+        };
+        let options = RenderOptions {
+            add_generation_prompt: true,
+        };
+        template.render(&[message], &options).unwrap()
+    };
+    let prompt = conversation("hello");
+    let text = prompt.text();
+    assert!(text.starts_with("<|im_start|>system\nYou are a helpful AI assistant named SmolLM"));
+    assert!(text.ends_with("<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"));
+    let tokens = tokenizer.encode_rendered(&prompt).unwrap();
+    assert_eq!(tokens, tokenizer.encode(&text, ControlText::Parse).unwrap());
+    let control = |tokens: &[TokenId]| {
+        let hidden = tokens.iter().filter(|&&id| tokenizer.is_hidden(id));
+        hidden.copied().collect::<Vec<_>>()
+    };
+    for content in corpus() {
+        let prompt = conversation(&content);
+        let found = tokenizer.encode_rendered(&prompt).unwrap();
+        assert_eq!(control(&found), control(&tokens), "{content:?}");
+    }
 }
