@@ -18,6 +18,10 @@ const ROUNDER: f64 = 1.5 * TWO_POW_52;
 const LN_2_HIGH: f64 = 0.693_147_180_369_123_8;
 const LN_2_LOW: f64 = 1.908_214_929_270_587_7e-10;
 
+const LOG2_E_SHORT: f32 = std::f32::consts::LOG2_E;
+const ROUNDER_SHORT: f32 = 12_582_912.0;
+const LN_2_HIGH_SHORT: f32 = 0.693_359_4;
+const LN_2_LOW_SHORT: f32 = -2.121_944_4e-4;
 /// `1 / n!`, for the series of the exponential.
 const INVERSE_FACTORIALS: [f64; 14] = [
     1.0,
@@ -35,8 +39,19 @@ const INVERSE_FACTORIALS: [f64; 14] = [
     1.0 / 479_001_600.0,
     1.0 / 6_227_020_800.0,
 ];
+const INVERSE_FACTORIALS_SHORT: [f32; 8] = [
+    1.0,
+    1.0,
+    1.0 / 2.0,
+    1.0 / 6.0,
+    1.0 / 24.0,
+    1.0 / 120.0,
+    1.0 / 720.0,
+    1.0 / 5_040.0,
+];
 
 /// `e^x` for `x ≤ 0`, to about 1e-15 relative; everything below `e^-700` counts as that.
+#[inline]
 pub(super) fn exp(x: f64) -> f64 {
     let x = if x > -700.0 { x } else { -700.0 };
     let shifted = x * LOG2_E + ROUNDER;
@@ -68,9 +83,31 @@ pub(super) fn ln(x: f64) -> f64 {
     f64::from(exponent) * LN_2 + 2.0 * s * sum
 }
 
+/// `e^x` for `x ≤ 0`, to about 2e-7 relative, four times as fast; at the least `e^-60`.
+#[inline]
+pub(super) fn exp_quick(x: f32) -> f32 {
+    let x = if x > -60.0 { x } else { -60.0 };
+    let shifted = x * LOG2_E_SHORT + ROUNDER_SHORT;
+    let exponent = shifted - ROUNDER_SHORT;
+    let rest = (x - exponent * LN_2_HIGH_SHORT) - exponent * LN_2_LOW_SHORT;
+    let mut sum = INVERSE_FACTORIALS_SHORT[7];
+    for term in INVERSE_FACTORIALS_SHORT[..7].iter().rev() {
+        sum = sum * rest + term;
+    }
+    let scale = f32::from_bits((shifted.to_bits() << 23).wrapping_add(1.0_f32.to_bits()));
+    sum * scale
+}
+
 /// A share between 0 and 1 as a whole number of parts of [`ONE`], rounded to the nearest.
+#[inline]
 pub(super) fn fixed(share: f64) -> u64 {
     (share * TWO_POW_40 + TWO_POW_52).to_bits() & ((1 << 52) - 1)
+}
+
+/// The weight of a token from its share of the most likely one.
+#[inline]
+pub(super) fn weight(share: f32) -> u64 {
+    fixed(f64::from(share))
 }
 
 #[cfg(test)]
@@ -83,7 +120,8 @@ mod tests {
     fn ends_of_the_range() {
         assert_eq!(exp(0.0).to_bits(), 1.0_f64.to_bits());
         assert!(exp(f64::NEG_INFINITY) < 1e-300);
-        assert_eq!(fixed(exp(f64::NEG_INFINITY)), 0);
+        assert_eq!(exp_quick(0.0).to_bits(), 1.0_f32.to_bits());
+        assert_eq!(fixed(f64::from(exp_quick(f32::NEG_INFINITY))), 0);
         assert_eq!((fixed(0.0), fixed(1.0), fixed(0.5)), (0, ONE, ONE / 2));
         assert_eq!(ln(1.0).to_bits(), 0.0_f64.to_bits());
     }
@@ -92,6 +130,12 @@ mod tests {
         #[test]
         fn exp_is_close(x in -690.0_f64..=0.0) {
             prop_assert!((exp(x) / x.exp() - 1.0).abs() < 2e-15, "{} {}", exp(x), x.exp());
+        }
+
+        #[test]
+        fn exp_quick_is_close(x in -59.0_f32..=0.0) {
+            let exact = f64::from(x).exp();
+            prop_assert!((f64::from(exp_quick(x)) / exact - 1.0).abs() < 3e-7, "{} {exact}", exp_quick(x));
         }
 
         #[test]

@@ -5,14 +5,21 @@
 
 use std::cmp::Ordering;
 
-use super::exact::{ONE, fixed};
+use super::exact::{ONE, fixed, weight};
 
 /// A token that may be drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Candidate {
     pub(super) logit: f32,
     pub(super) id: u32,
-    pub(super) weight: u64,
+    /// Its probability as a share of the most likely token's.
+    pub(super) share: f32,
+}
+
+impl Candidate {
+    pub(super) fn weight(&self) -> u64 {
+        weight(self.share)
+    }
 }
 
 /// The more likely first, the lower id first among equals.
@@ -27,7 +34,7 @@ fn by_id(a: &Candidate, b: &Candidate) -> Ordering {
     a.id.cmp(&b.id)
 }
 
-/// Writes the `count` most likely tokens into `out`, in no order and without weights.
+/// Writes the `count` most likely tokens into `out`, in no order and without their shares.
 ///
 /// # Cost   one pass; the buffer holds at most twice the count
 pub(super) fn most_likely(logits: &[f32], count: usize, out: &mut Vec<Candidate>) {
@@ -41,7 +48,7 @@ pub(super) fn most_likely(logits: &[f32], count: usize, out: &mut Vec<Candidate>
         out.push(Candidate {
             logit,
             id,
-            weight: 0,
+            share: 0.0,
         });
         if out.len() == count {
             floor = out.iter().map(|c| c.logit).fold(f32::INFINITY, f32::min);
@@ -69,11 +76,10 @@ pub(super) fn keep_mass(candidates: &mut Vec<Candidate>, need: u64) {
     candidates.truncate(last + 1);
 }
 
-/// The mass that a nucleus must reach, at least 1 so that it is never empty.
+/// The mass that a nucleus must reach.
 pub(super) fn nucleus_mass(total: u64, top_p: f32) -> u64 {
     let product = u128::from(total) * u128::from(fixed(f64::from(top_p)));
-    let need = product.div_ceil(u128::from(ONE));
-    u64::try_from(need).unwrap_or(total).clamp(1, total)
+    u64::try_from(product.div_ceil(u128::from(ONE))).expect("a share of the total")
 }
 
 /// The token that `bits` points to when candidates lie side by side in order of id.
@@ -90,11 +96,11 @@ pub(super) fn scale(total: u64, bits: u64) -> u64 {
 }
 
 pub(super) fn mass(candidates: &[Candidate]) -> u64 {
-    candidates.iter().map(|candidate| candidate.weight).sum()
+    candidates.iter().map(Candidate::weight).sum()
 }
 
-/// The index of the candidate at which the mass in this order reaches `need`. Afterwards all that
-/// come before it in that order stand before it.
+/// The index of the candidate at which the mass in this order reaches `need`, the first one if
+/// nothing is needed. Afterwards all that come before it in that order stand before it.
 ///
 /// # Cost   halves the rest each time, so linear in all
 fn crossing(

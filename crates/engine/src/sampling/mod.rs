@@ -14,7 +14,7 @@ use forthwith_core::request::{GenerationRequest, SamplingParams};
 use forthwith_core::units::TokenId;
 
 use crate::event::TokenLogprob;
-use exact::{exp, fixed, ln};
+use exact::{exp, exp_quick, ln, weight};
 use filters::{Candidate, by_likelihood, keep_mass, keep_nucleus, most_likely, nucleus_mass};
 use penalties::Penalties;
 
@@ -38,7 +38,7 @@ pub(crate) enum SampleError {
 pub(crate) struct Sampler {
     penalties: Penalties,
     adjusted: Vec<f32>,
-    weights: Vec<u64>,
+    shares: Vec<f32>,
     candidates: Vec<Candidate>,
 }
 
@@ -47,7 +47,7 @@ impl Sampler {
         Self {
             penalties: Penalties::new(vocab),
             adjusted: Vec::new(),
-            weights: Vec::new(),
+            shares: Vec::new(),
             candidates: Vec::new(),
         }
     }
@@ -99,54 +99,59 @@ impl Sampler {
     /// The token at a point, `bits` of 2⁶⁴ along, of the filtered distribution.
     fn pick_at(&mut self, logits: &[f32], max: f32, params: &SamplingParams, bits: u64) -> u32 {
         let temper = Temper {
-            max: f64::from(max),
-            factor: 1.0 / f64::from(params.temperature),
+            max,
+            factor: 1.0 / params.temperature,
         };
-        let min_weight = fixed(f64::from(params.min_p)).max(1);
         let top_k = params.top_k as usize;
         if top_k > 0 && top_k < logits.len() {
             most_likely(logits, top_k, &mut self.candidates);
             for candidate in &mut self.candidates {
-                candidate.weight = temper.weight(candidate.logit);
+                candidate.share = temper.share(candidate.logit);
             }
             if params.top_p < 1.0 {
                 keep_nucleus(&mut self.candidates, params.top_p);
             }
         } else {
-            self.weights.clear();
-            self.weights
-                .extend(logits.iter().map(|&logit| temper.weight(logit)));
+            self.shares.clear();
+            self.shares
+                .extend(logits.iter().map(|&logit| temper.share(logit)));
             if params.top_p >= 1.0 {
-                return draw_plain(&self.weights, min_weight, bits);
+                return draw_plain(&self.shares, params.min_p, bits);
             }
             self.gather_nucleus(logits, params.top_p);
         }
         self.candidates
-            .retain(|candidate| candidate.weight >= min_weight);
+            .retain(|candidate| candidate.share >= params.min_p);
         filters::pick(&mut self.candidates, bits)
     }
 
     /// Collects the nucleus of the whole vocabulary. Tokens so light that all of them together
     /// could be left out are never looked at.
     fn gather_nucleus(&mut self, logits: &[f32], top_p: f32) {
-        let total: u64 = self.weights.iter().sum();
+        let total: u64 = self.shares.iter().copied().map(weight).sum();
         let need = nucleus_mass(total, top_p);
-        let negligible = (total - need) / self.weights.len() as u64;
-        let rows = (0_u32..).zip(logits).zip(&self.weights);
+        let negligible = (total - need) / logits.len() as u64;
+        let candidates = (0_u32..).zip(logits).zip(&self.shares);
         self.candidates.clear();
         self.candidates.extend(
-            rows.filter(|&(_, &weight)| weight > negligible)
-                .map(|((id, &logit), &weight)| Candidate { logit, id, weight }),
+            candidates
+                .filter(|&(_, &share)| weight(share) > negligible)
+                .map(|((id, &logit), &share)| Candidate { logit, id, share }),
         );
         keep_mass(&mut self.candidates, need);
     }
 
     fn logprobs(&mut self, logits: &[f32], max: f32, chosen: u32, count: usize) -> TokenLogprob {
         let max = f64::from(max);
-        let sum: f64 = logits
-            .iter()
-            .map(|&logit| exp(f64::from(logit) - max))
-            .sum();
+        let mut sums = [0.0; 8];
+        let (chunks, rest) = logits.as_chunks::<8>();
+        for chunk in chunks {
+            for (sum, &logit) in sums.iter_mut().zip(chunk) {
+                *sum += exp(f64::from(logit) - max);
+            }
+        }
+        let rest = rest.iter().map(|&logit| exp(f64::from(logit) - max));
+        let sum: f64 = sums.into_iter().chain(rest).sum();
         let log_total = max + ln(sum);
         let logprob = |logit: f32| f64::from(logit) - log_total;
         self.candidates.clear();
@@ -167,54 +172,79 @@ impl Sampler {
     }
 }
 
-/// Turns logits into weights: `e^((logit − max) / temperature)`, the most likely token's being 1.
+/// Turns logits into shares of the most likely token: `e^((logit − max) / temperature)`.
 #[derive(Clone, Copy)]
 struct Temper {
-    max: f64,
-    factor: f64,
+    max: f32,
+    factor: f32,
 }
 
 impl Temper {
-    fn weight(self, logit: f32) -> u64 {
-        fixed(exp((f64::from(logit) - self.max) * self.factor))
+    fn share(self, logit: f32) -> f32 {
+        exp_quick((logit - self.max) * self.factor)
     }
 }
 
-/// Draws in order of id among all tokens of at least this weight.
-fn draw_plain(weights: &[u64], min_weight: u64, bits: u64) -> u32 {
-    let kept = |weight: u64| if weight >= min_weight { weight } else { 0 };
-    let total: u64 = weights.iter().map(|&weight| kept(weight)).sum();
-    let mut rest = filters::scale(total, bits);
-    for (id, &weight) in (0_u32..).zip(weights) {
-        if rest < kept(weight) {
+/// Draws in order of id among all tokens of at least the share `min_p`.
+fn draw_plain(shares: &[f32], min_p: f32, bits: u64) -> u32 {
+    let kept = |share: &f32| weight(if *share >= min_p { *share } else { 0.0 });
+    let mass = |shares: &[f32]| -> u64 { shares.iter().map(kept).sum() };
+    let mut rest = filters::scale(mass(shares), bits);
+    // Whole stretches are passed over faster than single tokens.
+    let mut start = 0;
+    for stretch in shares.chunks(256) {
+        let below = mass(stretch);
+        if rest < below {
+            break;
+        }
+        rest -= below;
+        start += stretch.len();
+    }
+    for (id, share) in (0_u32..).zip(shares).skip(start) {
+        if rest < kept(share) {
             return id;
         }
-        rest -= kept(weight);
+        rest -= kept(share);
     }
     unreachable!("the point lies below the total")
 }
 
 /// The largest logit; an error if a logit is not a number or infinite, or if none is finite.
 fn largest(logits: &[f32]) -> Result<f32, SampleError> {
-    let mut max = f32::NEG_INFINITY;
-    let mut sound = true;
-    for &logit in logits {
-        max = if logit > max { logit } else { max };
-        sound &= logit < f32::INFINITY;
+    let is_sound = |logit: f32| logit < f32::INFINITY;
+    // Side by side in arrays of fixed length, so that the compiler can use wide registers.
+    let mut largest = [f32::NEG_INFINITY; 16];
+    let mut unsound = [0_u32; 16];
+    let (chunks, rest) = logits.as_chunks::<16>();
+    for chunk in chunks {
+        for lane in 0..16 {
+            let logit = chunk[lane];
+            largest[lane] = if logit > largest[lane] {
+                logit
+            } else {
+                largest[lane]
+            };
+            unsound[lane] |= u32::from(!is_sound(logit));
+        }
     }
-    if !sound {
-        let sound = |logit: &f32| *logit < f32::INFINITY;
-        let token = logits.iter().position(|logit| !sound(logit)).unwrap_or(0);
+    for &logit in rest {
+        largest[0] = largest[0].max(logit);
+        unsound[0] |= u32::from(!is_sound(logit));
+    }
+    if unsound != [0; 16] {
+        let token = logits.iter().position(|&logit| !is_sound(logit));
+        let token = token.unwrap_or_default();
         let value = logits[token].to_string();
         return Err(SampleError::NotFinite { token, value });
     }
+    let max = largest.into_iter().fold(f32::NEG_INFINITY, f32::max);
     if max == f32::NEG_INFINITY {
         return Err(SampleError::NothingAllowed);
     }
     Ok(max)
 }
 
-/// The lowest id that has this logit.
+/// The lowest id that has this logit, which is the largest.
 fn first_equal(logits: &[f32], value: f32) -> u32 {
     let matching = (0_u32..).zip(logits).find(|&(_, &logit)| logit >= value);
     matching.map_or(0, |(id, _)| id)

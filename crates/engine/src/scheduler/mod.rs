@@ -196,3 +196,107 @@ impl Scheduler {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use forthwith_core::request::{
+        GenerationRequest, Limits, RequestParts, SamplingParams, StopRules,
+    };
+    use forthwith_core::units::{Blocks, Bytes, TokenId, Tokens};
+
+    use super::*;
+
+    const GEOMETRY: KvGeometry = KvGeometry {
+        block_size: Tokens::new(4),
+        block_bytes: Bytes::new(1),
+        blocks: Blocks::new(20),
+    };
+
+    fn scheduler_with(prompts: &[usize], max_step_tokens: usize) -> Scheduler {
+        let mut scheduler = Scheduler::new(GEOMETRY, 8, max_step_tokens);
+        for (id, &prompt) in (0..).zip(prompts) {
+            let parts = RequestParts {
+                prompt: vec![TokenId::new(1); prompt],
+                max_tokens: Some(50),
+                sampling: SamplingParams::greedy(),
+                stop: StopRules::default(),
+                logprobs: None,
+            };
+            let limits = Limits {
+                vocab: 10,
+                context: Tokens::new(80),
+            };
+            let request = GenerationRequest::new(parts, limits).unwrap();
+            let sink = Box::new(|_| ());
+            scheduler.enqueue(Sequence::new(SeqId::new(id), request, sink, Duration::ZERO));
+        }
+        scheduler
+    }
+
+    fn planned(scheduler: &mut Scheduler) -> Vec<(usize, usize, bool)> {
+        let mut plan = StepPlan::default();
+        scheduler.plan(&mut plan, Duration::ZERO);
+        let mut choices = Vec::new();
+        for _ in 0..plan.sampled() {
+            choices.push(Ok(Choice {
+                token: TokenId::new(2),
+                logprob: None,
+            }));
+        }
+        scheduler.commit(&plan, &mut choices, Duration::ZERO);
+        scheduler.check_invariants();
+        let row = |s: &plan::PlannedSegment| (s.sequence, s.tokens, s.samples);
+        plan.segments.iter().map(row).collect()
+    }
+
+    #[test]
+    fn answers_go_first_and_prompts_fill_the_step_in_order() {
+        let mut scheduler = scheduler_with(&[3, 7, 9], 8);
+        assert_eq!(planned(&mut scheduler), [(0, 3, true), (1, 5, false)]);
+        assert_eq!(
+            planned(&mut scheduler),
+            [(0, 1, true), (1, 2, true), (2, 5, false)]
+        );
+        assert_eq!(
+            planned(&mut scheduler),
+            [(0, 1, true), (1, 1, true), (2, 4, true)]
+        );
+    }
+
+    #[test]
+    fn whoever_was_sent_away_is_first_in_the_queue() {
+        let mut scheduler = scheduler_with(&[20, 20, 20, 20, 3], 80);
+        while scheduler.counters().preemptions < 2 {
+            planned(&mut scheduler);
+        }
+        let ids = |sequence: &Sequence| sequence.id.get();
+        assert_eq!(scheduler.running().iter().map(ids).collect::<Vec<_>>(), [0]);
+        let waiting: Vec<u64> = scheduler.waiting.iter().map(ids).collect();
+        assert_eq!(waiting, [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn whoever_did_not_take_part_in_a_failed_step_computes_anew() {
+        let mut scheduler = scheduler_with(&[3, 3], 8);
+        planned(&mut scheduler);
+        let mut plan = StepPlan::default();
+        scheduler.plan(&mut plan, Duration::ZERO);
+        plan.segments.truncate(1);
+        scheduler.fail_step(&plan, "a fault", Duration::ZERO);
+        scheduler.check_invariants();
+        assert_eq!(scheduler.counters().failed, 1);
+        assert_eq!((scheduler.running().len(), scheduler.waiting()), (0, 1));
+        assert_eq!(scheduler.pool().used(), Blocks::ZERO);
+        assert_eq!(planned(&mut scheduler), [(0, 4, true)]);
+    }
+
+    #[test]
+    fn a_failure_before_anyone_was_planned_still_ends_someone() {
+        let mut scheduler = scheduler_with(&[3, 3], 8);
+        scheduler.fail_step(&StepPlan::default(), "a fault", Duration::ZERO);
+        assert_eq!((scheduler.counters().failed, scheduler.waiting()), (1, 1));
+        planned(&mut scheduler);
+        scheduler.fail_step(&StepPlan::default(), "a fault", Duration::ZERO);
+        assert_eq!((scheduler.counters().failed, scheduler.waiting()), (2, 0));
+    }
+}

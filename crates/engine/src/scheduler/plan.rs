@@ -93,9 +93,9 @@ impl Scheduler {
     }
 
     /// Lets waiting sequences join in order while the step, the cache and the number of places
-    /// allow it. A step that had to send someone away admits nobody.
+    /// allow it.
     fn admit(&mut self, plan: &mut StepPlan, now: Duration) {
-        while plan.budget > 0 && plan.preempted == 0 && self.running.len() < self.max_running {
+        while plan.budget > 0 && self.running.len() < self.max_running {
             let Some(first) = self.waiting.front_mut() else {
                 return;
             };

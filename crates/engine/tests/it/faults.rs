@@ -113,32 +113,6 @@ fn a_step_that_fails_ends_its_requests_only() {
 }
 
 #[test]
-fn who_ran_beside_the_step_computes_anew() {
-    let shape = Shape {
-        max_step_tokens: 4,
-        ..Shape::default()
-    };
-    let fault = Fault::default();
-    let mut engine = shape.engine(fault.wrap(shape.executor(MODEL)));
-    let (first, second) = (Log::default(), Log::default());
-    engine.submit(greedy(&[1; 3], 10), first.sink()).unwrap();
-    engine.submit(greedy(&[2; 9], 10), second.sink()).unwrap();
-    engine.step();
-    // The first is finished with its prompt; the second, one token in, waits for the rest.
-    let third = Log::default();
-    engine.submit(greedy(&[3; 9], 10), third.sink()).unwrap();
-    fault.set(Fault::ERROR);
-    engine.step();
-    assert!(first.failure().is_some() && second.failure().is_some());
-    assert!(third.events().is_empty());
-    run_dry(&mut engine);
-    assert_eq!(
-        third.tokens(),
-        MODEL.continue_greedily(&tokens(&[3; 9]), 10)
-    );
-}
-
-#[test]
 fn damaged_logits_fail_one_request() {
     let (mut engine, logs) = struck_by(Fault::NAN);
     let message = logs[0].failure().unwrap();
