@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-/// Spins before a waiting thread sleeps (about 50 µs) or yields at a barrier.
-const SPINS: u32 = 20_000;
+/// Spins (about 30 µs) before a waiting thread sleeps, or yields its CPU at a barrier.
+const SPINS: u32 = 2_000;
 
 /// A job, with its lifetime erased; [`Team::run`] outlives every use of it.
 #[derive(Clone, Copy)]

@@ -1,6 +1,9 @@
 //! The real binary, run as a user runs it.
 
+mod continuation;
+mod golden;
 mod models;
+mod serve;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
