@@ -8,8 +8,9 @@ use crate::provision::Provision;
 use crate::tidy;
 use crate::workspace::{Workspace, run};
 
-/// The part of the end-to-end tests that runs once more on the plain instruction set.
-const SCALAR_TESTS: &str = "run::";
+/// The end-to-end tests that run once more on the plain instruction set: those that start the
+/// binary and compute. That kernels give the same bits everywhere is proved in `crates/cpu`.
+const SCALAR_TESTS: [&str; 2] = ["run::", "serve::"];
 
 /// An example whose name starts so does not end by itself; building it is its check.
 const ENDLESS: &str = "serve";
@@ -105,12 +106,14 @@ impl Runner {
     fn scalar(self, workspace: &Workspace) -> Command {
         match self {
             Self::Nextest => {
-                let filter =
-                    format!("package(forthwith) and kind(test) and test(/^{SCALAR_TESTS}/)");
+                let tests = SCALAR_TESTS.join("|");
+                let filter = format!("package(forthwith) and kind(test) and test(/^({tests})/)");
                 workspace.cargo(&["nextest", "run", "--workspace", "-E", &filter])
             }
             Self::CargoTest => {
-                workspace.cargo(&["test", "--workspace", "--test", "it", "--", SCALAR_TESTS])
+                let mut command = workspace.cargo(&["test", "--workspace", "--test", "it", "--"]);
+                command.args(SCALAR_TESTS);
+                command
             }
         }
     }
