@@ -8,13 +8,13 @@ use forthwith_core::metadata::{Metadata, Value};
 
 /// The path of a real model, if `FORTHWITH_TEST_MODELS` names a folder that has it.
 pub(crate) fn model(file: &str) -> Option<PathBuf> {
-    let Some(folder) = std::env::var_os("FORTHWITH_TEST_MODELS") else {
+    let folder = std::env::var_os("FORTHWITH_TEST_MODELS");
+    let path = folder.map(|folder| Path::new(&folder).join(file));
+    let path = path.filter(|path| path.exists());
+    if path.is_none() {
         eprintln!("SKIPPED: set FORTHWITH_TEST_MODELS to a folder with {file} to run this test");
-        return None;
-    };
-    let path = Path::new(&folder).join(file);
-    assert!(path.exists(), "{} is not there", path.display());
-    Some(path)
+    }
+    path
 }
 
 /// The metadata of a well-formed file.
