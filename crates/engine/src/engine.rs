@@ -25,7 +25,7 @@ use crate::sequence::Sequence;
 /// What the engine may do at once; everything is decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineConfig {
-    /// Sequences that run at the same time; at most [`EngineConfig::max_step_tokens`].
+    /// Sequences that run at the same time; never more than a step has tokens.
     pub max_running: usize,
     /// Tokens of one step, prompts and answers together; at most what the executor carries.
     pub max_step_tokens: Tokens,

@@ -312,11 +312,14 @@ fn extremes_leave_the_most_likely_token() {
             ..SamplingParams::default()
         };
         assert_eq!(pick_at(&logits, &none, bits), 1);
-        let equals_only = SamplingParams {
-            min_p: 1.0,
-            ..SamplingParams::default()
-        };
-        assert!([1, 3].contains(&pick_at(&logits, &equals_only, bits)));
+        for top_k in [0, 3] {
+            let equals_only = SamplingParams {
+                min_p: 1.0,
+                top_k,
+                ..SamplingParams::default()
+            };
+            assert!([1, 3].contains(&pick_at(&logits, &equals_only, bits)));
+        }
         let cold = SamplingParams {
             temperature: 2e-5,
             ..SamplingParams::default()

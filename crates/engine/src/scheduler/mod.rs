@@ -30,16 +30,14 @@ pub(crate) struct Scheduler {
 }
 
 impl Scheduler {
-    /// `max_running` is capped by `max_step_tokens`, so that every sequence can move in every step.
     pub(crate) fn new(geometry: KvGeometry, max_running: usize, max_step_tokens: usize) -> Self {
-        let max_step_tokens = max_step_tokens.max(1);
         Self {
             waiting: VecDeque::new(),
             running: Vec::new(),
             pool: BlockPool::new(geometry),
             counters: Counters::default(),
-            max_running: max_running.clamp(1, max_step_tokens),
-            max_step_tokens,
+            max_running: max_running.max(1),
+            max_step_tokens: max_step_tokens.max(1),
         }
     }
 

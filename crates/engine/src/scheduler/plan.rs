@@ -1,8 +1,8 @@
 //! One step's plan: who takes part, with how many tokens.
 //!
 //! Whoever has one token to compute goes first, so a long prompt never holds up an answer; then
-//! prompts in order of arrival fill what is left of the step. There are never more sequences than
-//! a step has tokens, so at least one token is left for a prompt.
+//! prompts in order of arrival fill what is left of the step. A sequence joins only where a token is
+//! left for it, so there are never more sequences than a step has tokens, and each moves in each step.
 
 use std::time::Duration;
 

@@ -245,17 +245,21 @@ fn cancelling_frees_everything_at_once() {
     );
 }
 
-#[test]
-fn timings_come_from_the_clock() {
+fn timed_engine(shape: Shape) -> (Engine, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::default());
-    let shape = Shape::default();
     let config = EngineConfig {
-        max_running: 1,
-        max_step_tokens: Tokens::new(16),
+        max_running: shape.max_running,
+        max_step_tokens: Tokens::new(shape.max_step_tokens),
         context: Tokens::new(100),
         max_waiting: 10,
     };
-    let mut engine = Engine::new(shape.executor(MODEL), config, Arc::clone(&clock) as _);
+    let engine = Engine::new(shape.executor(MODEL), config, Arc::clone(&clock) as _);
+    (engine, clock)
+}
+
+#[test]
+fn timings_come_from_the_clock() {
+    let (mut engine, clock) = timed_engine(Shape::default());
     let log = Log::default();
     engine.submit(greedy(&[1; 20], 3), log.sink()).unwrap();
     for seconds in [5, 1, 2, 4] {
@@ -267,6 +271,29 @@ fn timings_come_from_the_clock() {
     assert_eq!(timings.prefill, Duration::from_secs(1));
     assert_eq!(timings.decode, Duration::from_secs(6));
     assert_eq!(timings.time_to_first_token(), Duration::from_secs(6));
+}
+
+#[test]
+fn whoever_is_sent_away_has_queued_once() {
+    let (mut engine, clock) = timed_engine(Shape {
+        blocks: 8,
+        ..Shape::default()
+    });
+    let log = Log::default();
+    engine
+        .submit(greedy(&[1; 8], 20), Log::default().sink())
+        .unwrap();
+    engine.submit(greedy(&[2; 8], 20), log.sink()).unwrap();
+    clock.advance(Duration::from_secs(3));
+    while !engine.is_idle() {
+        engine.step();
+        clock.advance(Duration::from_secs(1));
+    }
+    assert!(engine.snapshot().counters.preemptions > 0);
+    assert_eq!(
+        log.finished().unwrap().timings.queue,
+        Duration::from_secs(3)
+    );
 }
 
 #[test]
