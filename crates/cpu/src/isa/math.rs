@@ -28,6 +28,12 @@ pub(crate) fn exp<I: Isa>(isa: I, x: I::F) -> I::F {
     isa.zero_below(isa.scale_exponent(p, n), x, lowest)
 }
 
+/// [`exp`] of a single number.
+#[inline(always)]
+pub(crate) fn exp_one<I: Isa>(isa: I, x: f32) -> f32 {
+    isa.to_array(exp(isa, isa.splat(x)))[0]
+}
+
 /// `tanh(x) = 1 − 2 / (exp(2x) + 1)`
 #[inline(always)]
 pub(crate) fn tanh<I: Isa>(isa: I, x: I::F) -> I::F {

@@ -3,6 +3,10 @@
 //! The model is eight lanes of `f32` ([`Isa::F`]) and 256 bits of integers ([`Isa::I`]). Every
 //! operation has one exact result (multiply-add is fused everywhere, integer sums never
 //! saturate within the bounds their callers prove), so all instruction sets give the same bits.
+//!
+//! Kernels hold vectors in variables and arrays and walk them with plain loops: a closure over
+//! vectors (`array::from_fn`, `map`, `fold`) is compiled without the instruction set's features
+//! unless it happens to be inlined, and then passes every vector through memory.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;

@@ -9,7 +9,7 @@
 //!
 //! Source: online softmax, Milakov & Gimelshein 2018, arXiv:1805.02867.
 
-use crate::isa::math::{exp, max_lane, sum_lanes, tanh};
+use crate::isa::math::{exp, exp_one, max_lane, sum_lanes, tanh};
 use crate::isa::{Isa, Kernel};
 use crate::kv::{BLOCK, KvView};
 use forthwith_core::units::BlockId;
@@ -219,7 +219,10 @@ impl BlockTile<'_> {
             "the keys of a block"
         );
         let mut scores = [[0.0; BLOCK]; Q];
-        let query: [&[f32]; Q] = queries.map(|query| &query.values[..self.head_dim]);
+        let mut query: [&[f32]; Q] = [&[]; Q];
+        for q in 0..Q {
+            query[q] = &queries[q].values[..self.head_dim];
+        }
         for half in 0..2 {
             if self.end <= 16 * half || self.first >= 16 * (half + 1) {
                 continue;
@@ -268,16 +271,21 @@ impl BlockTile<'_> {
         }
         scores[..self.first].fill(f32::NEG_INFINITY);
         scores[self.end..].fill(f32::NEG_INFINITY);
-        // SAFETY: four chunks of eight floats each.
-        let vectors: [I::F; 4] =
-            std::array::from_fn(|i| unsafe { isa.load(scores.as_ptr().add(8 * i)) });
+        let mut vectors = [scale; 4];
+        for (i, vector) in vectors.iter_mut().enumerate() {
+            // SAFETY: four chunks of eight floats each.
+            *vector = unsafe { isa.load(scores.as_ptr().add(8 * i)) };
+        }
         let highest = isa.max(
             isa.max(vectors[0], vectors[1]),
             isa.max(vectors[2], vectors[3]),
         );
         let largest = state.largest.max(max_lane(isa, highest));
-        let weights = vectors.map(|vector| exp(isa, isa.sub(vector, isa.splat(largest))));
-        let decay = isa.to_array(exp(isa, isa.splat(*state.largest - largest)))[0];
+        let mut weights = vectors;
+        for weight in &mut weights {
+            *weight = exp(isa, isa.sub(*weight, isa.splat(largest)));
+        }
+        let decay = exp_one(isa, *state.largest - largest);
         let total = isa.add(
             isa.add(weights[0], weights[1]),
             isa.add(weights[2], weights[3]),
@@ -317,16 +325,15 @@ impl BlockTile<'_> {
             // the asserted lengths; head_dim is a multiple of eight, checked at load.
             unsafe {
                 let out = states.as_mut_ptr().add(2 + d);
-                let mut sums: [[I::F; 2]; Q] = std::array::from_fn(|q| {
+                let mut sums = [[isa.splat(0.0); 2]; Q];
+                for q in 0..Q {
                     let at = out.add(q * size);
                     let decay = isa.splat(decay[q]);
-                    let second = if wide {
-                        isa.load(at.add(8))
-                    } else {
-                        isa.splat(0.0)
-                    };
-                    [isa.mul(isa.load(at), decay), isa.mul(second, decay)]
-                });
+                    sums[q][0] = isa.mul(isa.load(at), decay);
+                    if wide {
+                        sums[q][1] = isa.mul(isa.load(at.add(8)), decay);
+                    }
+                }
                 for j in self.first..self.end {
                     let at = self.values.as_ptr().add(j * self.head_dim + d);
                     let first = isa.load_half(at);
@@ -370,8 +377,8 @@ impl Kernel for Merge<'_> {
             return;
         }
         let largest = total.largest.max(*next.largest);
-        let factor = |from: f32| isa.to_array(exp(isa, isa.splat(from - largest)))[0];
-        let (old, new) = (factor(*total.largest), factor(*next.largest));
+        let old = exp_one(isa, *total.largest - largest);
+        let new = exp_one(isa, *next.largest - largest);
         *total.sum = total.sum.mul_add(old, *next.sum * new);
         *total.largest = largest;
         for (total, next) in total.out.iter_mut().zip(next.out.iter()) {

@@ -121,15 +121,21 @@ impl Kernel for Quantize<'_> {
         for (g, (values, codes)) in groups.iter().zip(codes).enumerate() {
             // SAFETY: four times eight floats and bytes of arrays of 32.
             unsafe {
-                let x: [I::F; 4] = std::array::from_fn(|i| isa.load(values.as_ptr().add(8 * i)));
+                let zero = isa.splat(0.0);
+                let mut x = [zero; 4];
+                for (i, x) in x.iter_mut().enumerate() {
+                    *x = isa.load(values.as_ptr().add(8 * i));
+                }
                 let largest = isa.max(
                     isa.max(isa.abs(x[0]), isa.abs(x[1])),
                     isa.max(isa.abs(x[2]), isa.abs(x[3])),
                 );
                 let largest = max_lane(isa, largest);
                 // Zero unless a value is NaN or infinite.
-                let zero = isa.splat(0.0);
-                let probe = x.iter().fold(zero, |probe, &x| isa.fma(x, zero, probe));
+                let mut probe = zero;
+                for &x in &x {
+                    probe = isa.fma(x, zero, probe);
+                }
                 let finite = sum_lanes(isa, probe) == 0.0;
                 let inverse = if finite && largest > 0.0 {
                     127.0 / largest
@@ -138,9 +144,10 @@ impl Kernel for Quantize<'_> {
                 };
                 let scale = if finite { largest / 127.0 } else { f32::NAN };
                 let multiplier = isa.splat(if inverse.is_finite() { inverse } else { 0.0 });
-                let safe = if finite { x } else { [zero; 4] };
-                let rounded: [I::F; 4] =
-                    std::array::from_fn(|i| isa.round(isa.mul(safe[i], multiplier)));
+                let mut rounded = if finite { x } else { [zero; 4] };
+                for value in &mut rounded {
+                    *value = isa.round(isa.mul(*value, multiplier));
+                }
                 for (i, &value) in rounded.iter().enumerate() {
                     isa.store_as_i8(codes.as_mut_ptr().add(8 * i), value);
                 }

@@ -110,16 +110,25 @@ impl<const BITS: u32, const SUB: usize, const HALF: bool, const ZERO: i32> Layou
                     isa.load_bytes(record.add(128)),
                     isa.load_bytes(record.add(160)),
                 ];
-                let bits = planes.map(|plane| match v {
-                    0 => isa.shift_left16::<4>(plane),
-                    1 => isa.shift_left16::<2>(plane),
-                    2 => plane,
-                    _ => isa.shift_right16::<2>(plane),
-                });
+                let (first, second) = match v {
+                    0 => (
+                        isa.shift_left16::<4>(planes[0]),
+                        isa.shift_left16::<4>(planes[1]),
+                    ),
+                    1 => (
+                        isa.shift_left16::<2>(planes[0]),
+                        isa.shift_left16::<2>(planes[1]),
+                    ),
+                    2 => (planes[0], planes[1]),
+                    _ => (
+                        isa.shift_right16::<2>(planes[0]),
+                        isa.shift_right16::<2>(planes[1]),
+                    ),
+                };
                 let mask = isa.splat_byte(0x30);
                 return (
-                    isa.or(low, isa.and(bits[0], mask)),
-                    isa.or(high, isa.and(bits[1], mask)),
+                    isa.or(low, isa.and(first, mask)),
+                    isa.or(high, isa.and(second, mask)),
                 );
             }
             (low, high)

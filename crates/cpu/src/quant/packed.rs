@@ -153,7 +153,10 @@ unsafe fn tile<I: Isa, L: Layout, const C: usize, const STREAM: bool>(
 ) {
     // SAFETY: the caller vouches for records and rows; offsets stay within them by the layout.
     unsafe {
-        let row: [Row; C] = std::array::from_fn(|c| rows.row(first + c));
+        let mut row = [rows.row(first); C];
+        for c in 1..C {
+            row[c] = rows.row(first + c);
+        }
         let mut sums = [isa.splat(0.0); C];
         for r in 0..records {
             let record = group.add(r * L::RECORD);
@@ -162,7 +165,10 @@ unsafe fn tile<I: Isa, L: Layout, const C: usize, const STREAM: bool>(
                     isa.prefetch(record.wrapping_add(PREFETCH + 64 * line));
                 }
             }
-            let codes: [*const i8; C] = std::array::from_fn(|c| row[c].codes.add(r * COLUMNS));
+            let mut codes = [row[0].codes; C];
+            for c in 0..C {
+                codes[c] = row[c].codes.add(r * COLUMNS);
+            }
             let dots = record_dots::<I, L, C>(isa, record, codes);
             for sub in 0..COLUMNS / L::SUB {
                 let (scale, offset) = L::affine(isa, record, sub);
