@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 use crate::provision::Provision;
 use crate::tidy;
-use crate::workspace::{Workspace, run};
+use crate::workspace::{Workspace, run, step};
 
 /// The end-to-end tests that run once more on the plain instruction set: those that start the
 /// binary and compute. That kernels give the same bits everywhere is proved in `crates/cpu`.
@@ -55,10 +55,6 @@ fn equipped<'a>(command: &'a mut Command, provision: &Provision) -> &'a mut Comm
     provision.equip(command);
     // A snapshot that changed fails; it is never rewritten here.
     command.env("INSTA_UPDATE", "no")
-}
-
-fn step(title: &str) {
-    eprintln!("\n== {title}");
 }
 
 /// Runs the built examples of every crate; they end by themselves and answer with their status.

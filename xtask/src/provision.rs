@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::workspace::{Workspace, run};
+use crate::workspace::{Workspace, step};
 
 /// Set for the tests: a folder with `<alias>.gguf` for each of [`MODELS`].
 const MODELS_VARIABLE: &str = "FORTHWITH_TEST_MODELS";
@@ -96,6 +96,7 @@ pub(crate) fn fetch(workspace: &Workspace) -> Provision {
     if found.missing.is_empty() {
         return found;
     }
+    step("what the tests need");
     let mut provision = Provision::default();
     let folder = models_folder(workspace);
     for (alias, proves) in MODELS {
@@ -159,30 +160,36 @@ fn fetch_model(workspace: &Workspace, folder: &Path, alias: &str) -> Result<()> 
 fn install_client(environment: &Path) -> Result<PathBuf> {
     let python = python_in(environment);
     if !python.exists() {
-        run(Command::new("python3")
-            .args(["-m", "venv", "--without-pip"])
-            .arg(environment))?;
+        let create = ["-m", "venv", "--without-pip"];
+        answer(Command::new("python3").args(create).arg(environment))?;
     }
-    let output = Command::new(&python)
-        .args([
-            "-c",
-            "import sysconfig; print(sysconfig.get_path('purelib'))",
-        ])
-        .output()?;
-    let packages = String::from_utf8(output.stdout)?;
-    let quiet = [
+    let place = "import sysconfig; print(sysconfig.get_path('purelib'))";
+    let packages = answer(Command::new(&python).args(["-c", place]))?;
+    let install = [
         "-m",
         "pip",
         "install",
         "--quiet",
         "--disable-pip-version-check",
     ];
-    let target = ["--upgrade", "--target", packages.trim(), CLIENT.1];
-    run(Command::new("python3").args(quiet).args(target))?;
+    let target = ["--upgrade", "--target", &packages, CLIENT.1];
+    answer(Command::new("python3").args(install).args(target))?;
     if !has_client(&python) {
         bail!("{} cannot import it", python.display());
     }
     Ok(python)
+}
+
+/// What a command writes; if it fails, the last line of what it complains.
+fn answer(command: &mut Command) -> Result<String> {
+    let output = command
+        .output()
+        .with_context(|| format!("cannot start {}", command.get_program().display()))?;
+    if !output.status.success() {
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        bail!("{}", complaint.trim().lines().last().unwrap_or("it failed"));
+    }
+    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
 fn python_in(environment: &Path) -> PathBuf {

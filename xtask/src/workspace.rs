@@ -109,6 +109,11 @@ fn collect(folder: &Path, extensions: &[&str], paths: &mut Vec<PathBuf>) -> Resu
     Ok(())
 }
 
+/// Begins a part of a run.
+pub(crate) fn step(title: &str) {
+    eprintln!("\n== {title}");
+}
+
 /// Runs a command, its output going where ours goes.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let status = command
