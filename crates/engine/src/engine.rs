@@ -15,6 +15,7 @@ use forthwith_core::units::{SeqId, Tokens};
 use crate::batch::Batch;
 use crate::event::EventSink;
 use crate::handle::SubmitError;
+use crate::kv::PrefixCacheConfig;
 use crate::report::{EngineSnapshot, StepReport};
 use crate::sampling::{Choice, SampleError, Sampler};
 use crate::scheduler::Scheduler;
@@ -23,7 +24,7 @@ use crate::scheduler::plan::StepPlan;
 use crate::sequence::Sequence;
 
 /// What the engine may do at once; everything is decided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineConfig {
     /// Sequences that run at the same time; never more than a step has tokens.
     pub max_running: usize,
@@ -33,6 +34,21 @@ pub struct EngineConfig {
     pub context: Tokens,
     /// Requests that may wait; more are refused.
     pub max_waiting: usize,
+    /// Whether and how requests share what they have in common.
+    pub prefix_cache: PrefixCacheConfig,
+}
+
+impl Default for EngineConfig {
+    /// A small engine: 16 sequences at once, 512 tokens a step, 4,096 a request, 256 that wait.
+    fn default() -> Self {
+        Self {
+            max_running: 16,
+            max_step_tokens: Tokens::new(512),
+            context: Tokens::new(4096),
+            max_waiting: 256,
+            prefix_cache: PrefixCacheConfig::default(),
+        }
+    }
 }
 
 /// Generates tokens for many requests at once.
@@ -55,7 +71,10 @@ impl Engine {
     /// An engine that owns the executor and all its cache blocks.
     pub fn new(executor: Box<dyn Executor>, config: EngineConfig, clock: Arc<dyn Clock>) -> Self {
         let geometry = executor.kv_geometry();
-        let step_tokens = config.max_step_tokens.min(executor.max_step_tokens());
+        let config = EngineConfig {
+            max_step_tokens: config.max_step_tokens.min(executor.max_step_tokens()),
+            ..config
+        };
         let capacity = Capacity {
             blocks: geometry.blocks,
             block_size: geometry.block_size,
@@ -64,7 +83,8 @@ impl Engine {
             vocab: executor.vocab(),
             context: config.context.min(capacity.tokens()),
         };
-        let scheduler = Scheduler::new(geometry, config.max_running, step_tokens.get());
+        let max_waiting = config.max_waiting;
+        let scheduler = Scheduler::new(geometry, config);
         let published = Arc::new(Mutex::new(snapshot(&scheduler)));
         Self {
             sampler: Sampler::new(limits.vocab),
@@ -75,7 +95,7 @@ impl Engine {
             choices: Vec::new(),
             limits,
             capacity,
-            max_waiting: config.max_waiting,
+            max_waiting,
             clock,
             published,
             next_id: 0,
@@ -148,9 +168,18 @@ impl Engine {
         };
         self.publish();
         if cfg!(debug_assertions) {
-            self.scheduler.check_invariants();
+            self.check_invariants();
         }
         report
+    }
+
+    /// Checks that blocks and owners add up and that every request stands where it should. Debug
+    /// builds do so after every step.
+    ///
+    /// # Panics
+    /// If not: the engine has a bug.
+    pub fn check_invariants(&self) {
+        self.scheduler.check_invariants();
     }
 
     fn beat(&mut self) -> Result<StepReport, StepError> {
@@ -249,6 +278,7 @@ fn snapshot(scheduler: &Scheduler) -> EngineSnapshot {
         running: scheduler.running().len(),
         waiting: scheduler.waiting(),
         kv_used: scheduler.pool().used(),
+        kv_cached: scheduler.pool().cached(),
         kv_total: scheduler.pool().total(),
         block_size: scheduler.pool().block_size(),
         counters: scheduler.counters(),

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use forthwith_core::units::{TokenId, Tokens};
 
+use crate::kv::ReuseStop;
+
 /// Takes the events of one request, on the engine's thread.
 ///
 /// `send` must not block: the engine waits for it. A sink that panics ends its own request only.
@@ -72,6 +74,8 @@ pub struct Finished {
     pub prompt_tokens: Tokens,
     /// Tokens of the prompt that were found in the cache.
     pub cached_tokens: Tokens,
+    /// Why no more of the prompt was found in the cache.
+    pub reuse_stop: ReuseStop,
     /// Tokens of the answer, an end token included.
     pub completion_tokens: Tokens,
 }

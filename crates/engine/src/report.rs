@@ -26,6 +26,8 @@ pub struct Counters {
     pub accepted: u64,
     /// Prompt tokens computed; work repeated after a preemption is not counted again.
     pub prompt_tokens: u64,
+    /// Prompt tokens found in the cache instead.
+    pub cached_tokens: u64,
     /// Tokens generated.
     pub generated_tokens: u64,
     /// Answers that ended with an end or stop token.
@@ -38,6 +40,8 @@ pub struct Counters {
     pub failed: u64,
     /// Times a sequence was sent back to wait because the cache was full.
     pub preemptions: u64,
+    /// Times a cached block was emptied because its memory was needed.
+    pub evictions: u64,
     /// Steps that ran the model.
     pub steps: u64,
     /// Tokens that went through the model, repeated work included.
@@ -53,8 +57,10 @@ pub struct EngineSnapshot {
     pub running: usize,
     /// Requests that wait, preempted ones included.
     pub waiting: usize,
-    /// Cache blocks in use.
+    /// Cache blocks that running sequences hold.
     pub kv_used: Blocks,
+    /// Cache blocks that nobody holds but that would be found again; they count as free.
+    pub kv_cached: Blocks,
     /// Cache blocks in all.
     pub kv_total: Blocks,
     /// Positions in one block.

@@ -8,10 +8,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use forthwith_core::request::GenerationRequest;
-use forthwith_core::units::{SeqId, TokenId, Tokens};
+use forthwith_core::units::{BlockId, SeqId, TokenId, Tokens};
 
 use crate::event::{Event, EventSink, FinishReason, Finished, Timings, TokenEvent};
-use crate::kv::{BlockPool, BlockTable};
+use crate::kv::{BlockHash, BlockPool, BlockTable, Content, Known, Published, ReuseStop};
 use crate::sampling::Choice;
 
 /// How a sequence ended.
@@ -29,6 +29,20 @@ struct Stamps {
     first_token: Option<Duration>,
 }
 
+/// What a sequence shares with others.
+#[derive(Debug)]
+struct Sharing {
+    /// Whether it looks for blocks of others and makes its own known.
+    open: bool,
+    /// The hash of the text up to the end of each full block, as far as it was needed.
+    chain: Vec<BlockHash>,
+    /// How many blocks of the table, from the first, are known to others.
+    published: usize,
+    /// Prompt tokens that were found when the sequence first joined.
+    cached: usize,
+    stop: ReuseStop,
+}
+
 /// One answer in the making.
 pub(crate) struct Sequence {
     pub(crate) id: SeqId,
@@ -39,6 +53,7 @@ pub(crate) struct Sequence {
     pub(crate) computed: usize,
     pub(crate) table: BlockTable,
     pub(crate) end: Option<End>,
+    sharing: Sharing,
     /// The most prompt tokens that were ever computed.
     prompt_reached: usize,
     stamps: Stamps,
@@ -55,10 +70,17 @@ impl Sequence {
         Self {
             id,
             tokens: request.prompt().to_vec(),
-            request,
             computed: 0,
             table: BlockTable::default(),
             end: None,
+            sharing: Sharing {
+                open: !request.bypasses_cache(),
+                chain: Vec::new(),
+                published: 0,
+                cached: 0,
+                stop: ReuseStop::NotBegun,
+            },
+            request,
             prompt_reached: 0,
             stamps: Stamps {
                 arrived,
@@ -87,6 +109,108 @@ impl Sequence {
     /// Notes when the sequence first joined a step.
     pub(crate) fn mark_admitted(&mut self, now: Duration) {
         self.stamps.admitted.get_or_insert(now);
+    }
+
+    /// Finds the blocks of others that hold the beginning of this text, and leaves at least one
+    /// token to compute. Tells why there are no more.
+    pub(crate) fn find_shared(&mut self, pool: &BlockPool, found: &mut Vec<BlockId>) -> ReuseStop {
+        found.clear();
+        if !self.sharing.open || !pool.index().is_enabled() {
+            return ReuseStop::Bypassed;
+        }
+        for block in 0..(self.tokens.len() - 1) / pool.block_size().get() {
+            let content = self.content(block, found.last().copied(), pool);
+            match pool.index().find(&content) {
+                Known::As(other) => found.push(other),
+                Known::No if pool.index().was_evicted(content.hash) => {
+                    return ReuseStop::Evicted(block);
+                }
+                Known::No | Known::Collides if block == 0 => return ReuseStop::NothingCached,
+                Known::No | Known::Collides => return ReuseStop::DiffersAtBlock(block),
+            }
+        }
+        ReuseStop::EndOfPrompt
+    }
+
+    /// Starts from blocks of others that hold the beginning of this text. Returns how many prompt
+    /// tokens need not be computed because of it.
+    pub(crate) fn begin_with(
+        &mut self,
+        blocks: &[BlockId],
+        stop: ReuseStop,
+        pool: &mut BlockPool,
+    ) -> usize {
+        self.table.share(blocks, pool);
+        self.computed = blocks.len() * pool.block_size().get();
+        self.sharing.published = blocks.len();
+        if self.sharing.stop != ReuseStop::NotBegun {
+            return 0;
+        }
+        self.sharing.stop = stop;
+        self.sharing.cached = self.computed;
+        self.prompt_reached = self.computed;
+        self.sharing.cached
+    }
+
+    /// Makes full blocks known to others, and gives up those that others hold as well.
+    pub(crate) fn publish(&mut self, pool: &mut BlockPool) {
+        if !pool.index().is_enabled() {
+            return;
+        }
+        while self.sharing.open
+            && (self.sharing.published + 1) * pool.block_size().get() <= self.computed
+        {
+            let block = self.sharing.published;
+            let own = self.table.blocks()[block];
+            let parent = block
+                .checked_sub(1)
+                .map(|parent| self.table.blocks()[parent]);
+            let content = self.content(block, parent, pool);
+            match pool.publish(own, &content) {
+                Published::Now => {}
+                Published::Before(other) => self.table.replace(block, other, pool),
+                Published::Never => {
+                    self.sharing.open = false;
+                    return;
+                }
+            }
+            self.sharing.published += 1;
+        }
+    }
+
+    /// Checks that what it will write is its own.
+    ///
+    /// # Panics
+    /// If not.
+    pub(crate) fn check_sharing(&self, pool: &BlockPool) {
+        let size = pool.block_size().get();
+        assert!(self.sharing.published * size <= self.computed);
+        for &block in &self.table.blocks()[self.computed / size..] {
+            assert!(
+                pool.is_private(block),
+                "a block that others read is written"
+            );
+        }
+    }
+
+    /// What a full block of this text holds.
+    fn content(&mut self, block: usize, parent: Option<BlockId>, pool: &BlockPool) -> Content<'_> {
+        let size = pool.block_size().get();
+        while self.sharing.chain.len() <= block {
+            let next = self.sharing.chain.len();
+            let text = match self.sharing.chain.last() {
+                Some(&text) => text,
+                None => pool.index().root(self.request.cache_salt()),
+            };
+            let tokens = &self.tokens[next * size..(next + 1) * size];
+            self.sharing.chain.push(pool.index().extend(text, tokens));
+        }
+        Content {
+            hash: self.sharing.chain[block],
+            parent,
+            tokens: &self.tokens[block * size..(block + 1) * size],
+            salt: self.request.cache_salt(),
+        }
     }
 
     /// Counts tokens as computed; returns how many prompt tokens were computed for the first time.
@@ -125,12 +249,14 @@ impl Sequence {
     pub(crate) fn release(&mut self, pool: &mut BlockPool) {
         std::mem::take(&mut self.table).release(pool);
         self.computed = 0;
+        self.sharing.published = 0;
     }
 
     /// Forgets the blocks without giving them back, for a pool that is about to be reset.
     pub(crate) fn forget_blocks(&mut self) {
         self.table = BlockTable::default();
         self.computed = 0;
+        self.sharing.published = 0;
     }
 
     /// Tells the owner how the sequence ended. Only the first end is told.
@@ -141,7 +267,8 @@ impl Sequence {
                 reason,
                 timings: self.timings(now),
                 prompt_tokens: Tokens::new(self.request.prompt().len()),
-                cached_tokens: Tokens::ZERO,
+                cached_tokens: Tokens::new(self.sharing.cached),
+                reuse_stop: self.sharing.stop,
                 completion_tokens: Tokens::new(self.generated()),
             }),
         };

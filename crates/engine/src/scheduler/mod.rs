@@ -11,8 +11,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use forthwith_core::executor::KvGeometry;
-use forthwith_core::units::SeqId;
+use forthwith_core::units::{BlockId, SeqId, Tokens};
 
+use crate::engine::EngineConfig;
 use crate::event::FinishReason;
 use crate::kv::BlockPool;
 use crate::report::Counters;
@@ -25,19 +26,24 @@ pub(crate) struct Scheduler {
     running: Vec<Sequence>,
     pool: BlockPool,
     counters: Counters,
-    max_running: usize,
-    max_step_tokens: usize,
+    config: EngineConfig,
+    /// Kept for its memory: the blocks that the next sequence to join shares.
+    shared: Vec<BlockId>,
 }
 
 impl Scheduler {
-    pub(crate) fn new(geometry: KvGeometry, max_running: usize, max_step_tokens: usize) -> Self {
+    pub(crate) fn new(geometry: KvGeometry, config: EngineConfig) -> Self {
         Self {
             waiting: VecDeque::new(),
             running: Vec::new(),
-            pool: BlockPool::new(geometry),
+            pool: BlockPool::new(geometry, config.prefix_cache),
             counters: Counters::default(),
-            max_running: max_running.max(1),
-            max_step_tokens: max_step_tokens.max(1),
+            config: EngineConfig {
+                max_running: config.max_running.max(1),
+                max_step_tokens: config.max_step_tokens.max(Tokens::new(1)),
+                ..config
+            },
+            shared: Vec::with_capacity(geometry.blocks.get()),
         }
     }
 
@@ -54,7 +60,10 @@ impl Scheduler {
     }
 
     pub(crate) fn counters(&self) -> Counters {
-        self.counters
+        Counters {
+            evictions: self.pool.evictions(),
+            ..self.counters
+        }
     }
 
     pub(crate) fn enqueue(&mut self, sequence: Sequence) {
@@ -97,6 +106,7 @@ impl Scheduler {
         for segment in &plan.segments {
             let sequence = &mut self.running[segment.sequence];
             self.counters.prompt_tokens += sequence.advance(segment.tokens) as u64;
+            sequence.publish(&mut self.pool);
             if !segment.samples {
                 continue;
             }
@@ -179,6 +189,7 @@ impl Scheduler {
             .check_invariants(self.running.iter().map(|sequence| sequence.table.blocks()));
         for sequence in &self.running {
             assert!(sequence.pending() > 0, "nothing left to compute");
+            sequence.check_sharing(&self.pool);
             let held = sequence.table.blocks().len() * self.pool.block_size().get();
             assert!(sequence.computed <= held, "computed tokens have no block");
         }
@@ -197,10 +208,8 @@ impl Scheduler {
 
 #[cfg(test)]
 mod tests {
-    use forthwith_core::request::{
-        GenerationRequest, Limits, RequestParts, SamplingParams, StopRules,
-    };
-    use forthwith_core::units::{Blocks, Bytes, TokenId, Tokens};
+    use forthwith_core::request::{GenerationRequest, Limits, RequestParts, SamplingParams};
+    use forthwith_core::units::{Blocks, Bytes, TokenId};
 
     use super::*;
 
@@ -211,14 +220,17 @@ mod tests {
     };
 
     fn scheduler_with(prompts: &[usize], max_step_tokens: usize) -> Scheduler {
-        let mut scheduler = Scheduler::new(GEOMETRY, 8, max_step_tokens);
-        for (id, &prompt) in (0..).zip(prompts) {
+        let config = EngineConfig {
+            max_running: 8,
+            max_step_tokens: Tokens::new(max_step_tokens),
+            ..EngineConfig::default()
+        };
+        let mut scheduler = Scheduler::new(GEOMETRY, config);
+        for (id, &prompt) in (0_u32..).zip(prompts) {
             let parts = RequestParts {
-                prompt: vec![TokenId::new(1); prompt],
                 max_tokens: Some(50),
                 sampling: SamplingParams::greedy(),
-                stop: StopRules::default(),
-                logprobs: None,
+                ..RequestParts::new(vec![TokenId::new(id); prompt])
             };
             let limits = Limits {
                 vocab: 10,
@@ -226,7 +238,12 @@ mod tests {
             };
             let request = GenerationRequest::new(parts, limits).unwrap();
             let sink = Box::new(|_| ());
-            scheduler.enqueue(Sequence::new(SeqId::new(id), request, sink, Duration::ZERO));
+            scheduler.enqueue(Sequence::new(
+                SeqId::new(id.into()),
+                request,
+                sink,
+                Duration::ZERO,
+            ));
         }
         scheduler
     }

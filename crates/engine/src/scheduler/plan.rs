@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use forthwith_core::units::Blocks;
+
 use super::{Scheduler, admission};
 
 /// One sequence's part in a step.
@@ -67,7 +69,7 @@ impl StepPlan {
 impl Scheduler {
     /// Plans the next step: takes blocks, sends sequences away and lets others join as needed.
     pub(crate) fn plan(&mut self, plan: &mut StepPlan, now: Duration) {
-        plan.begin(self.max_step_tokens);
+        plan.begin(self.config.max_step_tokens.get());
         self.plan_decodes(plan);
         self.plan_prefills(plan);
         self.admit(plan, now);
@@ -95,14 +97,22 @@ impl Scheduler {
     /// Lets waiting sequences join in order while the step, the cache and the number of places
     /// allow it.
     fn admit(&mut self, plan: &mut StepPlan, now: Duration) {
-        while plan.budget > 0 && self.running.len() < self.max_running {
+        while plan.budget > 0 && self.running.len() < self.config.max_running {
             let Some(first) = self.waiting.front_mut() else {
                 return;
             };
-            let needed = first.table.missing(first.length(), &self.pool);
+            let stop = first.find_shared(&self.pool, &mut self.shared);
+            let held = self
+                .shared
+                .iter()
+                .filter(|&&block| !self.pool.is_idle(block));
+            let needed = first.length().blocks_needed(self.pool.block_size());
+            let needed = needed - Blocks::new(held.count());
             if !admission::may_join(needed, self.pool.free(), self.running.len()) {
                 return;
             }
+            let cached = first.begin_with(&self.shared, stop, &mut self.pool);
+            self.counters.cached_tokens += cached as u64;
             let fits = first.table.grow(first.length(), &mut self.pool);
             debug_assert!(fits, "admission counted the blocks");
             first.mark_admitted(now);

@@ -252,6 +252,7 @@ fn timed_engine(shape: Shape) -> (Engine, Arc<ManualClock>) {
         max_step_tokens: Tokens::new(shape.max_step_tokens),
         context: Tokens::new(100),
         max_waiting: 10,
+        ..EngineConfig::default()
     };
     let engine = Engine::new(shape.executor(MODEL), config, Arc::clone(&clock) as _);
     (engine, clock)

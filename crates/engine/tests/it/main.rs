@@ -4,5 +4,6 @@
 mod behaviour;
 mod faults;
 mod handle;
+mod prefix;
 mod simulation;
 mod world;

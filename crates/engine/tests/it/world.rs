@@ -4,9 +4,11 @@ use std::sync::{Arc, Mutex};
 
 use forthwith_core::clock::ManualClock;
 use forthwith_core::executor::Executor;
-use forthwith_core::request::{GenerationRequest, Limits, RequestParts, SamplingParams, StopRules};
+use forthwith_core::request::{GenerationRequest, Limits, RequestParts, SamplingParams};
 use forthwith_core::units::{Blocks, TokenId, Tokens};
-use forthwith_engine::{Engine, EngineConfig, Event, EventSink, FinishReason, Finished};
+use forthwith_engine::{
+    Engine, EngineConfig, Event, EventSink, FinishReason, Finished, PrefixCacheConfig,
+};
 use forthwith_models::hash_model::{HashCapacity, HashModel};
 
 pub(crate) const MODEL: HashModel = HashModel { vocab: 50, seed: 1 };
@@ -19,6 +21,9 @@ pub(crate) struct Shape {
     pub(crate) max_running: usize,
     pub(crate) max_step_tokens: usize,
     pub(crate) max_waiting: usize,
+    /// Whether sequences share blocks.
+    pub(crate) shares: bool,
+    pub(crate) hash_bits: u32,
 }
 
 impl Default for Shape {
@@ -29,6 +34,8 @@ impl Default for Shape {
             max_running: 8,
             max_step_tokens: 16,
             max_waiting: 100,
+            shares: true,
+            hash_bits: 128,
         }
     }
 }
@@ -42,14 +49,23 @@ impl Shape {
         }))
     }
 
-    pub(crate) fn engine(self, executor: Box<dyn Executor>) -> Engine {
-        let config = EngineConfig {
+    pub(crate) fn config(self) -> EngineConfig {
+        EngineConfig {
             max_running: self.max_running,
             max_step_tokens: Tokens::new(self.max_step_tokens),
             context: Tokens::new(100_000),
             max_waiting: self.max_waiting,
-        };
-        Engine::new(executor, config, Arc::new(ManualClock::default()))
+            prefix_cache: PrefixCacheConfig {
+                enabled: self.shares,
+                hash_bits: self.hash_bits,
+                ..PrefixCacheConfig::default()
+            },
+        }
+    }
+
+    pub(crate) fn engine(self, executor: Box<dyn Executor>) -> Engine {
+        let clock = Arc::new(ManualClock::default());
+        Engine::new(executor, self.config(), clock)
     }
 }
 
@@ -73,6 +89,10 @@ impl Log {
             _ => None,
         };
         self.0.lock().unwrap().iter().filter_map(token).collect()
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        !matches!(self.0.lock().unwrap().last(), None | Some(Event::Token(_)))
     }
 
     pub(crate) fn finished(&self) -> Option<Finished> {
@@ -101,11 +121,9 @@ pub(crate) fn tokens(ids: &[u32]) -> Vec<TokenId> {
 /// Parts of a greedy request without end tokens.
 pub(crate) fn parts(prompt: &[u32], max_tokens: u64) -> RequestParts {
     RequestParts {
-        prompt: tokens(prompt),
         max_tokens: Some(max_tokens),
         sampling: SamplingParams::greedy(),
-        stop: StopRules::default(),
-        logprobs: None,
+        ..RequestParts::new(tokens(prompt))
     }
 }
 

@@ -54,14 +54,13 @@ impl<'a> Generator<'a> {
     pub(super) fn stream(&self, prompt: Prompt, out: &mut dyn Write) -> Result<String, Failure> {
         let model = self.model;
         let parts = RequestParts {
-            prompt: prompt.tokens,
             max_tokens: self.max_tokens,
             sampling: self.sampling.clone(),
             stop: StopRules {
                 end_tokens: model.tokenizer.end_tokens().to_vec(),
                 ..StopRules::default()
             },
-            logprobs: None,
+            ..RequestParts::new(prompt.tokens)
         };
         let request = GenerationRequest::new(parts, model.engine.limits())?;
         let (sender, events) = channel();
