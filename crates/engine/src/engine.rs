@@ -17,11 +17,11 @@ use crate::event::EventSink;
 use crate::handle::SubmitError;
 use crate::kv::PrefixCacheConfig;
 use crate::report::{EngineSnapshot, StepReport};
-use crate::sampling::{Choice, SampleError, Sampler};
+use crate::sampling::{self, SampleError, Sampler};
 use crate::scheduler::Scheduler;
-use crate::scheduler::admission::Capacity;
+use crate::scheduler::admission::{self, Capacity};
 use crate::scheduler::plan::StepPlan;
-use crate::sequence::Sequence;
+use crate::sequence::{Group, Sequence, Submission};
 
 /// What the engine may do at once; everything is decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub struct Engine {
     sampler: Sampler,
     plan: StepPlan,
     batch: Batch,
-    choices: Vec<Result<Choice, SampleError>>,
+    choices: Vec<Result<sampling::Choice, SampleError>>,
     limits: Limits,
     capacity: Capacity,
     max_waiting: usize,
@@ -69,12 +69,13 @@ pub struct Engine {
 
 impl Engine {
     /// An engine that owns the executor and all its cache blocks.
-    pub fn new(executor: Box<dyn Executor>, config: EngineConfig, clock: Arc<dyn Clock>) -> Self {
+    pub fn new(
+        executor: Box<dyn Executor>,
+        mut config: EngineConfig,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
         let geometry = executor.kv_geometry();
-        let config = EngineConfig {
-            max_step_tokens: config.max_step_tokens.min(executor.max_step_tokens()),
-            ..config
-        };
+        config.max_step_tokens = config.max_step_tokens.min(executor.max_step_tokens());
         let capacity = Capacity {
             blocks: geometry.blocks,
             block_size: geometry.block_size,
@@ -117,21 +118,28 @@ impl Engine {
         request: GenerationRequest,
         sink: Box<dyn EventSink>,
     ) -> Result<SeqId, SubmitError> {
-        self.capacity.check(&request)?;
-        if self.scheduler.waiting() >= self.max_waiting {
-            return Err(SubmitError::Busy {
-                waiting: self.scheduler.waiting(),
-                limit: self.max_waiting,
-            });
+        let ids = self.submit_group(vec![(request, sink)])?;
+        Ok(ids[0])
+    }
+
+    /// Takes in several requests at once, all or none. Those with the same prompt are computed
+    /// from one prefill, and answer as if each had come alone.
+    ///
+    /// # Errors
+    /// As [`Engine::submit`].
+    pub fn submit_group(&mut self, choices: Vec<Submission>) -> Result<Vec<SeqId>, SubmitError> {
+        self.capacity.check_all(&choices)?;
+        admission::check_queue(self.scheduler.waiting(), choices.len(), self.max_waiting)?;
+        let group = Group::new(choices, self.next_id, self.clock.now());
+        for sequence in group.leaders {
+            self.enqueue(sequence);
         }
-        let id = SeqId::new(self.next_id);
-        self.enqueue(Sequence::new(id, request, sink, self.clock.now()));
-        Ok(id)
+        Ok(group.ids)
     }
 
     /// Takes in a sequence that was checked at the door.
     pub(crate) fn enqueue(&mut self, sequence: Sequence) {
-        self.next_id = self.next_id.max(sequence.id.get() + 1);
+        self.next_id = self.next_id.max(sequence.last_id().get() + 1);
         self.scheduler.enqueue(sequence);
         self.publish();
     }
@@ -198,6 +206,9 @@ impl Engine {
     fn run(&mut self) -> Result<(), StepError> {
         if self.plan.segments.is_empty() {
             return Ok(());
+        }
+        for &(from, to) in &self.plan.copies {
+            self.executor.copy_block(from, to);
         }
         let running = self.scheduler.running();
         self.batch.run(&self.plan, running, self.executor.as_mut())

@@ -13,7 +13,8 @@ use forthwith_core::units::{Blocks, SeqId, Tokens};
 use crate::engine::{Door, Engine};
 use crate::event::EventSink;
 use crate::report::EngineSnapshot;
-use crate::sequence::Sequence;
+use crate::scheduler::admission;
+use crate::sequence::{Group, Sequence, Submission};
 
 /// A request was refused at the door; nothing of it was computed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -66,7 +67,7 @@ impl SubmitError {
 }
 
 enum Message {
-    Submit(Box<Sequence>),
+    Submit(Vec<Sequence>),
     Cancel(SeqId),
     Shutdown { drain: bool },
 }
@@ -128,34 +129,37 @@ impl EngineHandle {
         request: GenerationRequest,
         sink: Box<dyn EventSink>,
     ) -> Result<RequestHandle, SubmitError> {
+        let mut handles = self.submit_group(vec![(request, sink)])?;
+        handles.pop().ok_or(SubmitError::Stopped)
+    }
+
+    /// Hands several requests to the engine, all or none. Those with the same prompt are computed
+    /// from one prefill, and answer as if each had come alone.
+    ///
+    /// # Errors
+    /// They were refused; nothing of them was computed.
+    pub fn submit_group(
+        &self,
+        choices: Vec<Submission>,
+    ) -> Result<Vec<RequestHandle>, SubmitError> {
         let door = &self.0.door;
-        door.capacity.check(&request)?;
+        door.capacity.check_all(&choices)?;
         let mut inbox = lock(&self.0.inbox);
         if !inbox.open {
             return Err(SubmitError::ShuttingDown);
         }
-        let waiting = self.waiting(&inbox);
-        if waiting >= door.max_waiting {
-            return Err(SubmitError::Busy {
-                waiting,
-                limit: door.max_waiting,
-            });
-        }
-        let id = SeqId::new(inbox.next_id);
-        let sequence = Sequence::new(id, request, sink, door.clock.now());
-        if inbox
-            .sender
-            .send(Message::Submit(Box::new(sequence)))
-            .is_err()
-        {
+        admission::check_queue(self.waiting(&inbox), choices.len(), door.max_waiting)?;
+        let group = Group::new(choices, inbox.next_id, door.clock.now());
+        if inbox.sender.send(Message::Submit(group.leaders)).is_err() {
             return Err(SubmitError::Stopped);
         }
-        inbox.next_id += 1;
-        inbox.accepted += 1;
-        Ok(RequestHandle {
+        inbox.next_id += group.ids.len() as u64;
+        inbox.accepted += group.ids.len() as u64;
+        let handle = |id| RequestHandle {
             id,
             sender: inbox.sender.clone(),
-        })
+        };
+        Ok(group.ids.into_iter().map(handle).collect())
     }
 
     /// Where the engine stands; requests that it has not seen yet count as waiting.
@@ -245,7 +249,11 @@ fn serve(mut engine: Engine, inbox: &Receiver<Message>) {
 /// Passes one message on; false if it closes the inbox.
 fn deliver(engine: &mut Engine, message: Message) -> bool {
     match message {
-        Message::Submit(sequence) => engine.enqueue(*sequence),
+        Message::Submit(sequences) => {
+            for sequence in sequences {
+                engine.enqueue(sequence);
+            }
+        }
         Message::Cancel(id) => engine.cancel(id),
         Message::Shutdown { drain } => {
             if !drain {

@@ -61,3 +61,4 @@ pub use event::{Event, EventSink, FinishReason, Finished, Timings, TokenEvent, T
 pub use handle::{EngineHandle, RequestHandle, SubmitError};
 pub use kv::{PrefixCacheConfig, PrefixKey, ReuseStop};
 pub use report::{Counters, EngineSnapshot, StepReport};
+pub use sequence::Submission;

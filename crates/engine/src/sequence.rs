@@ -29,6 +29,36 @@ struct Stamps {
     first_token: Option<Duration>,
 }
 
+/// A request and where its events go.
+pub type Submission = (GenerationRequest, Box<dyn EventSink>);
+
+/// Requests that came together, as sequences.
+pub(crate) struct Group {
+    pub(crate) ids: Vec<SeqId>,
+    /// Each with the others that wait for its prompt.
+    pub(crate) leaders: Vec<Sequence>,
+}
+
+impl Group {
+    pub(crate) fn new(choices: Vec<Submission>, first_id: u64, arrived: Duration) -> Self {
+        let mut ids = Vec::with_capacity(choices.len());
+        let mut leaders: Vec<Sequence> = Vec::new();
+        for (id, (request, sink)) in (first_id..).zip(choices) {
+            let id = SeqId::new(id);
+            ids.push(id);
+            let mut sequence = Sequence::new(id, request, sink, arrived);
+            match leaders.last_mut() {
+                Some(leader) if leader.may_lead(&sequence) => {
+                    sequence.leader = Some(leader.id);
+                    leader.followers.push(sequence);
+                }
+                _ => leaders.push(sequence),
+            }
+        }
+        Self { ids, leaders }
+    }
+}
+
 /// What a sequence shares with others.
 #[derive(Debug)]
 struct Sharing {
@@ -43,6 +73,45 @@ struct Sharing {
     stop: ReuseStop,
 }
 
+/// Where a sequence can begin, beside the blocks that it shares.
+pub(crate) struct Start {
+    /// How many of these blocks can be found by anybody.
+    published: usize,
+    stop: ReuseStop,
+    /// The leader's block that holds the rest of the prompt.
+    pub(crate) copied: Option<BlockId>,
+}
+
+impl Start {
+    /// Begins where the leader has come to, if it still runs, or with what is known to all.
+    pub(crate) fn find(
+        sequence: &mut Sequence,
+        running: &[Sequence],
+        pool: &BlockPool,
+        shared: &mut Vec<BlockId>,
+    ) -> Self {
+        let is_leader = |other: &&Sequence| Some(other.id) == sequence.leader && other.has_prompt();
+        if sequence.generated() == 0
+            && let Some(leader) = running.iter().find(is_leader)
+        {
+            let (whole, copied) = leader.lend(pool);
+            shared.clear();
+            shared.extend_from_slice(whole);
+            return Self {
+                published: leader.sharing.published.min(whole.len()),
+                stop: ReuseStop::EndOfPrompt,
+                copied,
+            };
+        }
+        let stop = sequence.find_shared(pool, shared);
+        Self {
+            published: shared.len(),
+            stop,
+            copied: None,
+        }
+    }
+}
+
 /// One answer in the making.
 pub(crate) struct Sequence {
     pub(crate) id: SeqId,
@@ -53,6 +122,10 @@ pub(crate) struct Sequence {
     pub(crate) computed: usize,
     pub(crate) table: BlockTable,
     pub(crate) end: Option<End>,
+    /// Who computes the prompt for this sequence.
+    pub(crate) leader: Option<SeqId>,
+    /// Those who wait until this sequence has computed its prompt, which is theirs as well.
+    pub(crate) followers: Vec<Sequence>,
     sharing: Sharing,
     /// The most prompt tokens that were ever computed.
     prompt_reached: usize,
@@ -73,6 +146,8 @@ impl Sequence {
             computed: 0,
             table: BlockTable::default(),
             end: None,
+            leader: None,
+            followers: Vec::new(),
             sharing: Sharing {
                 open: !request.bypasses_cache(),
                 chain: Vec::new(),
@@ -89,6 +164,25 @@ impl Sequence {
             },
             sink: Some(sink),
         }
+    }
+
+    fn may_lead(&self, other: &Self) -> bool {
+        let (own, others) = (&self.request, &other.request);
+        self.sharing.open
+            && other.sharing.open
+            && own.prompt() == others.prompt()
+            && own.cache_salt() == others.cache_salt()
+            && own.scheduling() == others.scheduling()
+    }
+
+    /// The highest id of the sequence and its followers.
+    pub(crate) fn last_id(&self) -> SeqId {
+        self.followers.last().map_or(self.id, |last| last.id)
+    }
+
+    /// Whether the whole prompt is in the cache.
+    pub(crate) fn has_prompt(&self) -> bool {
+        self.computed >= self.request.prompt().len()
     }
 
     /// Tokens that are known but not yet computed, at least one while the sequence lives.
@@ -113,7 +207,7 @@ impl Sequence {
 
     /// Finds the blocks of others that hold the beginning of this text, and leaves at least one
     /// token to compute. Tells why there are no more.
-    pub(crate) fn find_shared(&mut self, pool: &BlockPool, found: &mut Vec<BlockId>) -> ReuseStop {
+    fn find_shared(&mut self, pool: &BlockPool, found: &mut Vec<BlockId>) -> ReuseStop {
         found.clear();
         if !self.sharing.open || !pool.index().is_enabled() {
             return ReuseStop::Bypassed;
@@ -132,21 +226,47 @@ impl Sequence {
         ReuseStop::EndOfPrompt
     }
 
+    /// What a follower, which needs all of the prompt but its last token, takes from this
+    /// sequence: whole blocks to share, then perhaps one to copy.
+    pub(crate) fn lend(&self, pool: &BlockPool) -> (&[BlockId], Option<BlockId>) {
+        let (size, wanted) = (pool.block_size().get(), self.request.prompt().len() - 1);
+        let (whole, rest) = self.table.blocks().split_at(wanted / size);
+        (
+            whole,
+            rest.first()
+                .copied()
+                .filter(|_| !wanted.is_multiple_of(size)),
+        )
+    }
+
+    /// Counts the tokens of a block that is a copy of its leader's.
+    pub(crate) fn begin_inside_copy(&mut self) -> usize {
+        let wanted = self.request.prompt().len() - 1;
+        let copied = wanted - self.computed;
+        self.computed = wanted;
+        if self.prompt_reached >= wanted {
+            return 0;
+        }
+        self.prompt_reached = wanted;
+        self.sharing.cached = wanted;
+        copied
+    }
+
     /// Starts from blocks of others that hold the beginning of this text. Returns how many prompt
     /// tokens need not be computed because of it.
     pub(crate) fn begin_with(
         &mut self,
         blocks: &[BlockId],
-        stop: ReuseStop,
+        start: &Start,
         pool: &mut BlockPool,
     ) -> usize {
         self.table.share(blocks, pool);
         self.computed = blocks.len() * pool.block_size().get();
-        self.sharing.published = blocks.len();
+        self.sharing.published = start.published;
         if self.sharing.stop != ReuseStop::NotBegun {
             return 0;
         }
-        self.sharing.stop = stop;
+        self.sharing.stop = start.stop;
         self.sharing.cached = self.computed;
         self.prompt_reached = self.computed;
         self.sharing.cached

@@ -32,7 +32,8 @@ pub(crate) enum Published {
     Now,
     /// Another block holds the same.
     Before(BlockId),
-    /// It cannot be found, because another content has its hash.
+    /// It cannot be found: another content has its hash, or it is shared already without being
+    /// known.
     Never,
 }
 
@@ -109,6 +110,8 @@ impl BlockPool {
         match self.index.find(content) {
             Known::As(other) => Published::Before(other),
             Known::Collides => Published::Never,
+            // Another holder may have come to it by other blocks, which can be given up sooner.
+            Known::No if self.holders[block.index()] > 1 => Published::Never,
             Known::No => {
                 self.index.insert(block, content);
                 Published::Now

@@ -4,6 +4,7 @@ use forthwith_core::request::GenerationRequest;
 use forthwith_core::units::{Blocks, Tokens};
 
 use crate::handle::SubmitError;
+use crate::sequence::Submission;
 
 /// What the cache can hold at most.
 #[derive(Clone, Copy, Debug)]
@@ -18,8 +19,15 @@ impl Capacity {
         self.blocks.tokens(self.block_size)
     }
 
+    /// Refuses requests of which one could not finish even with the cache to itself.
+    pub(crate) fn check_all(self, choices: &[Submission]) -> Result<(), SubmitError> {
+        choices
+            .iter()
+            .try_for_each(|(request, _)| self.check(request))
+    }
+
     /// Refuses a request that could not finish even with the cache to itself.
-    pub(crate) fn check(self, request: &GenerationRequest) -> Result<(), SubmitError> {
+    fn check(self, request: &GenerationRequest) -> Result<(), SubmitError> {
         let prompt = Tokens::new(request.prompt().len());
         // The last token of an answer is never fed back, so it needs no place.
         let longest = prompt + request.max_tokens() - Tokens::new(1);
@@ -35,6 +43,15 @@ impl Capacity {
             capacity: self.tokens(),
         })
     }
+}
+
+/// Refuses requests beyond what may wait. A group is taken whole by an empty queue.
+pub(crate) fn check_queue(waiting: usize, coming: usize, limit: usize) -> Result<(), SubmitError> {
+    let room = limit.saturating_sub(waiting);
+    if coming <= room || (waiting == 0 && room > 0) {
+        return Ok(());
+    }
+    Err(SubmitError::Busy { waiting, limit })
 }
 
 /// Whether a sequence that needs `needed` blocks now may join `running` others.

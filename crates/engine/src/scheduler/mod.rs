@@ -24,6 +24,8 @@ use plan::StepPlan;
 pub(crate) struct Scheduler {
     waiting: VecDeque<Sequence>,
     running: Vec<Sequence>,
+    /// How many wait for the prompt of another.
+    parked: usize,
     pool: BlockPool,
     counters: Counters,
     config: EngineConfig,
@@ -32,17 +34,16 @@ pub(crate) struct Scheduler {
 }
 
 impl Scheduler {
-    pub(crate) fn new(geometry: KvGeometry, config: EngineConfig) -> Self {
+    pub(crate) fn new(geometry: KvGeometry, mut config: EngineConfig) -> Self {
+        config.max_running = config.max_running.max(1);
+        config.max_step_tokens = config.max_step_tokens.max(Tokens::new(1));
         Self {
             waiting: VecDeque::new(),
             running: Vec::new(),
             pool: BlockPool::new(geometry, config.prefix_cache),
             counters: Counters::default(),
-            config: EngineConfig {
-                max_running: config.max_running.max(1),
-                max_step_tokens: config.max_step_tokens.max(Tokens::new(1)),
-                ..config
-            },
+            parked: 0,
+            config,
             shared: Vec::with_capacity(geometry.blocks.get()),
         }
     }
@@ -52,7 +53,7 @@ impl Scheduler {
     }
 
     pub(crate) fn waiting(&self) -> usize {
-        self.waiting.len()
+        self.waiting.len() + self.parked
     }
 
     pub(crate) fn pool(&self) -> &BlockPool {
@@ -67,7 +68,8 @@ impl Scheduler {
     }
 
     pub(crate) fn enqueue(&mut self, sequence: Sequence) {
-        self.counters.accepted += 1;
+        self.counters.accepted += 1 + sequence.followers.len() as u64;
+        self.parked += sequence.followers.len();
         self.waiting.push_back(sequence);
     }
 
@@ -79,6 +81,20 @@ impl Scheduler {
             self.remove_ended(now);
         } else if let Some(index) = self.waiting.iter().position(|sequence| sequence.id == id) {
             self.end_waiting(index, now);
+        } else {
+            self.cancel_follower(id, now);
+        }
+    }
+
+    fn cancel_follower(&mut self, id: SeqId, now: Duration) {
+        for leader in self.running.iter_mut().chain(&mut self.waiting) {
+            let of_leader = leader.followers.iter().position(|other| other.id == id);
+            if let Some(index) = of_leader {
+                let follower = leader.followers.remove(index);
+                self.parked -= 1;
+                self.tell_cancelled(follower, now);
+                return;
+            }
         }
     }
 
@@ -107,6 +123,10 @@ impl Scheduler {
             let sequence = &mut self.running[segment.sequence];
             self.counters.prompt_tokens += sequence.advance(segment.tokens) as u64;
             sequence.publish(&mut self.pool);
+            if sequence.has_prompt() && !sequence.followers.is_empty() {
+                self.release_followers(segment.sequence);
+            }
+            let sequence = &mut self.running[segment.sequence];
             if !segment.samples {
                 continue;
             }
@@ -156,19 +176,47 @@ impl Scheduler {
 
     fn end_waiting(&mut self, index: usize, now: Duration) {
         if let Some(mut sequence) = self.waiting.remove(index) {
-            self.counters.cancelled += 1;
-            sequence.send_end(End::Finished(FinishReason::Cancelled), now);
+            self.hand_over(&mut sequence);
+            self.tell_cancelled(sequence, now);
+        }
+    }
+
+    fn tell_cancelled(&mut self, mut sequence: Sequence, now: Duration) {
+        self.counters.cancelled += 1;
+        sequence.send_end(End::Finished(FinishReason::Cancelled), now);
+    }
+
+    /// Sends those who waited for a prompt that is now computed to the head of the queue.
+    fn release_followers(&mut self, leader: usize) {
+        let followers = std::mem::take(&mut self.running[leader].followers);
+        self.parked -= followers.len();
+        for follower in followers.into_iter().rev() {
+            self.waiting.push_front(follower);
+        }
+    }
+
+    /// Lets the first follower of a sequence that ends compute the prompt for the others.
+    fn hand_over(&mut self, sequence: &mut Sequence) {
+        let mut followers = std::mem::take(&mut sequence.followers).into_iter();
+        if let Some(mut heir) = followers.next() {
+            heir.leader = None;
+            heir.followers = followers.collect();
+            for follower in &mut heir.followers {
+                follower.leader = Some(heir.id);
+            }
+            self.parked -= 1;
+            self.waiting.push_front(heir);
         }
     }
 
     fn remove_ended(&mut self, now: Duration) {
-        let ended = self
-            .running
-            .extract_if(.., |sequence| sequence.end.is_some());
+        let is_ended = |sequence: &mut Sequence| sequence.end.is_some();
+        let ended: Vec<Sequence> = self.running.extract_if(.., is_ended).collect();
         for mut sequence in ended {
             let Some(end) = sequence.end.take() else {
                 continue;
             };
+            self.hand_over(&mut sequence);
             *match &end {
                 End::Finished(FinishReason::End(_)) => &mut self.counters.finished_end,
                 End::Finished(FinishReason::Length) => &mut self.counters.finished_length,
@@ -193,6 +241,9 @@ impl Scheduler {
             let held = sequence.table.blocks().len() * self.pool.block_size().get();
             assert!(sequence.computed <= held, "computed tokens have no block");
         }
+        let leaders = self.running.iter().chain(&self.waiting);
+        let parked: usize = leaders.map(|leader| leader.followers.len()).sum();
+        assert_eq!(parked, self.parked, "a follower is lost");
         for sequence in &self.waiting {
             assert!(
                 sequence.table.blocks().is_empty(),

@@ -6,9 +6,10 @@
 
 use std::time::Duration;
 
-use forthwith_core::units::Blocks;
+use forthwith_core::units::{BlockId, Blocks};
 
 use super::{Scheduler, admission};
+use crate::sequence::Start;
 
 /// One sequence's part in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub(crate) struct StepPlan {
     pub(crate) segments: Vec<PlannedSegment>,
     pub(crate) admitted: usize,
     pub(crate) preempted: usize,
+    /// Blocks to copy before the step, from and to.
+    pub(crate) copies: Vec<(BlockId, BlockId)>,
     /// Tokens that may still be added.
     budget: usize,
 }
@@ -37,6 +40,7 @@ impl StepPlan {
         self.segments.clear();
         self.admitted = 0;
         self.preempted = 0;
+        self.copies.clear();
         self.budget = budget;
     }
 
@@ -101,7 +105,7 @@ impl Scheduler {
             let Some(first) = self.waiting.front_mut() else {
                 return;
             };
-            let stop = first.find_shared(&self.pool, &mut self.shared);
+            let start = Start::find(first, &self.running, &self.pool, &mut self.shared);
             let held = self
                 .shared
                 .iter()
@@ -111,10 +115,15 @@ impl Scheduler {
             if !admission::may_join(needed, self.pool.free(), self.running.len()) {
                 return;
             }
-            let cached = first.begin_with(&self.shared, stop, &mut self.pool);
-            self.counters.cached_tokens += cached as u64;
+            let mut cached = first.begin_with(&self.shared, &start, &mut self.pool);
             let fits = first.table.grow(first.length(), &mut self.pool);
             debug_assert!(fits, "admission counted the blocks");
+            if let Some(from) = start.copied {
+                let to = first.table.blocks()[self.shared.len()];
+                plan.copies.push((from, to));
+                cached += first.begin_inside_copy();
+            }
+            self.counters.cached_tokens += cached as u64;
             first.mark_admitted(now);
             plan.add(self.running.len(), first.pending());
             plan.admitted += 1;

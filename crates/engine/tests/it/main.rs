@@ -3,6 +3,7 @@
 
 mod behaviour;
 mod faults;
+mod forks;
 mod handle;
 mod prefix;
 mod simulation;

@@ -41,6 +41,8 @@ struct Asked {
     id: SeqId,
     request: GenerationRequest,
     log: Log,
+    /// Whether others came with it.
+    grouped: bool,
     /// Steps since it was submitted.
     age: u64,
     /// Tokens at most of those who were there when it came, itself included.
@@ -110,36 +112,46 @@ impl World<'_> {
         }
     }
 
-    fn arrive(&mut self, parts: &RequestParts) {
+    fn arrive(&mut self, parts: &[RequestParts]) {
         let limits = Limits {
             vocab: TokenId::new(self.story.model.vocab).index(),
             context: Tokens::new(1000),
         };
-        let request = GenerationRequest::new(parts.clone(), limits).unwrap();
         let shape = self.story.shape;
-        let longest = longest_of(&request);
+        let check = |parts: &RequestParts| GenerationRequest::new(parts.clone(), limits).unwrap();
+        let requests: Vec<GenerationRequest> = parts.iter().map(check).collect();
+        let needed = |request: &GenerationRequest| {
+            Tokens::new(longest_of(request)).blocks_needed(Tokens::new(shape.block_size))
+        };
+        let fits = requests
+            .iter()
+            .all(|r| needed(r) <= Blocks::new(shape.blocks));
         let ahead = self.asked.iter().filter(|asked| !asked.has_ended());
-        let ahead = longest + ahead.map(|asked| longest_of(&asked.request)).sum::<usize>();
-        let fits = Tokens::new(longest).blocks_needed(Tokens::new(shape.block_size))
-            <= Blocks::new(shape.blocks);
+        let ahead = ahead.map(|asked| &asked.request).chain(&requests);
+        let ahead: usize = ahead.map(longest_of).sum();
         let waiting = self.engine.snapshot().waiting;
-        let log = Log::default();
-        match self.engine.submit(request.clone(), log.sink()) {
-            Ok(id) => {
-                assert!(fits && waiting < shape.max_waiting);
-                self.asked.push(Asked {
+        let has_room = waiting == 0 || waiting + requests.len() <= shape.max_waiting;
+        let logs: Vec<Log> = requests.iter().map(|_| Log::default()).collect();
+        let submissions = requests.iter().zip(&logs);
+        let submissions = submissions.map(|(request, log)| (request.clone(), log.sink()));
+        match self.engine.submit_group(submissions.collect()) {
+            Ok(ids) => {
+                assert!(fits && has_room);
+                let came = ids.into_iter().zip(requests).zip(logs);
+                self.asked.extend(came.map(|((id, request), log)| Asked {
                     id,
                     request,
                     log,
+                    grouped: parts.len() > 1,
                     age: 0,
                     ahead,
-                });
+                }));
             }
             Err(error) => {
-                self.refused += 1;
+                self.refused += requests.len() as u64;
                 match error {
                     SubmitError::TooLarge { .. } => assert!(!fits),
-                    SubmitError::Busy { .. } => assert!(waiting >= shape.max_waiting),
+                    SubmitError::Busy { .. } => assert!(!has_room),
                     other => panic!("{other}"),
                 }
             }
@@ -225,7 +237,7 @@ impl World<'_> {
                 Event::Failed(_) => &mut expected.failed,
                 Event::Token(_) => panic!("the last event ends the request"),
             } += 1;
-            self.judge_answer(&asked.request, &events);
+            self.judge_answer(asked, &events);
         }
         // Who failed does not tell what it had found.
         expected.cached_tokens = snapshot.counters.cached_tokens;
@@ -235,7 +247,8 @@ impl World<'_> {
         assert!(self.faults || expected.failed == 0);
     }
 
-    fn judge_answer(&self, request: &GenerationRequest, events: &[Event]) {
+    fn judge_answer(&self, asked: &Asked, events: &[Event]) {
+        let request = &asked.request;
         let whole = self.alone(request).events();
         let (last, tokens) = events.split_last().expect("every request ends");
         match last {
@@ -252,8 +265,9 @@ impl World<'_> {
                 assert_eq!(finished.completion_tokens, alone.completion_tokens);
                 assert!(finished.cached_tokens < finished.prompt_tokens);
                 let may_share = self.story.shape.shares && !request.bypasses_cache();
-                assert_eq!(may_share, finished.reuse_stop != ReuseStop::Bypassed);
-                assert!(may_share || finished.cached_tokens == Tokens::ZERO);
+                let bypassed = finished.reuse_stop == ReuseStop::Bypassed;
+                assert!(bypassed != (may_share || asked.grouped) || asked.grouped);
+                assert!(!bypassed || finished.cached_tokens == Tokens::ZERO);
             }
             _ => assert_eq!(tokens, &whole[..tokens.len()], "the same tokens as alone"),
         }

@@ -17,7 +17,8 @@ pub(super) struct Story {
 
 #[derive(Clone, Debug)]
 pub(super) enum Deed {
-    Arrive(Box<RequestParts>),
+    /// Requests come together.
+    Arrive(Vec<RequestParts>),
     /// Cancels one of those who came so far; the number tells which.
     Cancel(usize),
     CancelAll,
@@ -77,12 +78,28 @@ struct Teller {
 impl Teller {
     fn deed(&mut self) -> Deed {
         match self.dice.roll() % 10 {
-            0..3 => Deed::Arrive(Box::new(self.request())),
+            0..3 => Deed::Arrive(self.requests()),
             3 if self.dice.chance(60) => Deed::Cancel(self.dice.size(0, 1000)),
             3 if self.dice.chance(5) => Deed::CancelAll,
             _ if self.faults && self.dice.chance(5) => Deed::Fault,
             _ => Deed::Step,
         }
+    }
+
+    /// Mostly one request; sometimes several choices of one prompt, or several prompts.
+    fn requests(&mut self) -> Vec<RequestParts> {
+        let mut all = vec![self.request()];
+        if self.dice.chance(25) {
+            for _ in 0..self.dice.size(1, 4) {
+                let mut next = self.request();
+                if self.dice.chance(85) {
+                    next.prompt.clone_from(&all[0].prompt);
+                    next.cache_salt.clone_from(&all[0].cache_salt);
+                }
+                all.push(next);
+            }
+        }
+        all
     }
 
     fn request(&mut self) -> RequestParts {
