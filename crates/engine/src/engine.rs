@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use forthwith_core::clock::Clock;
 use forthwith_core::executor::{Executor, StepError};
 use forthwith_core::request::{GenerationRequest, Limits};
-use forthwith_core::units::{SeqId, Tokens};
+use forthwith_core::units::{SeqId, TenantId, Tokens};
 
 use crate::batch::Batch;
 use crate::event::EventSink;
@@ -19,7 +19,7 @@ use crate::kv::PrefixCacheConfig;
 use crate::report::{EngineSnapshot, StepReport};
 use crate::sampling::{self, SampleError, Sampler};
 use crate::scheduler::Scheduler;
-use crate::scheduler::admission::{self, Capacity};
+use crate::scheduler::admission::{Capacity, QueueLimits, QueueLoad};
 use crate::scheduler::plan::StepPlan;
 use crate::sequence::{Group, Sequence, Submission};
 
@@ -34,6 +34,10 @@ pub struct EngineConfig {
     pub context: Tokens,
     /// Requests that may wait; more are refused.
     pub max_waiting: usize,
+    /// Prompt tokens that may wait; beyond it requests are refused unless nobody waits.
+    pub max_waiting_tokens: Tokens,
+    /// The shares of tenants that do not have a share of 1.
+    pub tenant_weights: Vec<(TenantId, u32)>,
     /// Whether and how requests share what they have in common.
     pub prefix_cache: PrefixCacheConfig,
 }
@@ -46,6 +50,8 @@ impl Default for EngineConfig {
             max_step_tokens: Tokens::new(512),
             context: Tokens::new(4096),
             max_waiting: 256,
+            max_waiting_tokens: Tokens::new(1 << 20),
+            tenant_weights: Vec::new(),
             prefix_cache: PrefixCacheConfig::default(),
         }
     }
@@ -61,7 +67,7 @@ pub struct Engine {
     choices: Vec<Result<sampling::Choice, SampleError>>,
     limits: Limits,
     capacity: Capacity,
-    max_waiting: usize,
+    queue_limits: QueueLimits,
     clock: Arc<dyn Clock>,
     published: Arc<Mutex<EngineSnapshot>>,
     next_id: u64,
@@ -84,7 +90,10 @@ impl Engine {
             vocab: executor.vocab(),
             context: config.context.min(capacity.tokens()),
         };
-        let max_waiting = config.max_waiting;
+        let queue_limits = QueueLimits {
+            requests: config.max_waiting,
+            tokens: config.max_waiting_tokens,
+        };
         let scheduler = Scheduler::new(geometry, config);
         let published = Arc::new(Mutex::new(snapshot(&scheduler)));
         Self {
@@ -96,7 +105,7 @@ impl Engine {
             choices: Vec::new(),
             limits,
             capacity,
-            max_waiting,
+            queue_limits,
             clock,
             published,
             next_id: 0,
@@ -129,12 +138,19 @@ impl Engine {
     /// As [`Engine::submit`].
     pub fn submit_group(&mut self, choices: Vec<Submission>) -> Result<Vec<SeqId>, SubmitError> {
         self.capacity.check_all(&choices)?;
-        admission::check_queue(self.scheduler.waiting(), choices.len(), self.max_waiting)?;
+        self.queue_limits.check(self.load(), &choices)?;
         let group = Group::new(choices, self.next_id, self.clock.now());
         for sequence in group.leaders {
             self.enqueue(sequence);
         }
         Ok(group.ids)
+    }
+
+    fn load(&self) -> QueueLoad {
+        QueueLoad {
+            requests: self.scheduler.waiting(),
+            tokens: Tokens::new(self.scheduler.waiting_tokens()),
+        }
     }
 
     /// Takes in a sequence that was checked at the door.
@@ -251,6 +267,7 @@ impl Engine {
             sampled: self.plan.sampled(),
             admitted: self.plan.admitted,
             preempted: self.plan.preempted,
+            expired: self.plan.expired,
             faulted: false,
         }
     }
@@ -266,7 +283,7 @@ impl Engine {
         Door {
             limits: self.limits,
             capacity: self.capacity,
-            max_waiting: self.max_waiting,
+            queue_limits: self.queue_limits,
             clock: Arc::clone(&self.clock),
             published: Arc::clone(&self.published),
             next_id: self.next_id,
@@ -278,7 +295,7 @@ impl Engine {
 pub(crate) struct Door {
     pub(crate) limits: Limits,
     pub(crate) capacity: Capacity,
-    pub(crate) max_waiting: usize,
+    pub(crate) queue_limits: QueueLimits,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) published: Arc<Mutex<EngineSnapshot>>,
     pub(crate) next_id: u64,
@@ -288,6 +305,7 @@ fn snapshot(scheduler: &Scheduler) -> EngineSnapshot {
     EngineSnapshot {
         running: scheduler.running().len(),
         waiting: scheduler.waiting(),
+        waiting_tokens: Tokens::new(scheduler.waiting_tokens()),
         kv_used: scheduler.pool().used(),
         kv_cached: scheduler.pool().cached(),
         kv_total: scheduler.pool().total(),

@@ -61,6 +61,8 @@ pub enum FinishReason {
     Length,
     /// The request's owner left.
     Cancelled,
+    /// The request had not begun when its time to wait was over.
+    QueueTimeout,
 }
 
 /// The last event of a completed request.

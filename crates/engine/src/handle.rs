@@ -6,6 +6,7 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use forthwith_core::request::{GenerationRequest, Limits};
 use forthwith_core::units::{Blocks, SeqId, Tokens};
@@ -13,7 +14,7 @@ use forthwith_core::units::{Blocks, SeqId, Tokens};
 use crate::engine::{Door, Engine};
 use crate::event::EventSink;
 use crate::report::EngineSnapshot;
-use crate::scheduler::admission;
+use crate::scheduler::admission::QueueLoad;
 use crate::sequence::{Group, Sequence, Submission};
 
 /// A request was refused at the door; nothing of it was computed.
@@ -21,12 +22,21 @@ use crate::sequence::{Group, Sequence, Submission};
 #[non_exhaustive]
 pub enum SubmitError {
     /// Too many requests wait already.
-    #[error("{waiting} requests wait already, the limit is {limit}; try again later")]
+    #[error(
+        "{waiting} requests with {waiting_tokens} prompt tokens wait already, the limits are \
+         {limit} and {token_limit}; try again in {} s", retry_after.as_secs().max(1)
+    )]
     Busy {
         /// Requests that wait.
         waiting: usize,
         /// How many may.
         limit: usize,
+        /// Prompt tokens that wait.
+        waiting_tokens: Tokens,
+        /// How many may.
+        token_limit: Tokens,
+        /// When there is likely to be room.
+        retry_after: Duration,
     },
     /// The engine takes no more requests.
     #[error("the engine is shutting down and takes no more requests")]
@@ -78,6 +88,7 @@ struct Inbox {
     open: bool,
     next_id: u64,
     accepted: u64,
+    accepted_tokens: u64,
 }
 
 struct Shared {
@@ -103,6 +114,7 @@ impl EngineHandle {
             open: true,
             next_id: door.next_id,
             accepted: engine.snapshot().counters.accepted,
+            accepted_tokens: engine.snapshot().counters.accepted_tokens,
         };
         let thread = std::thread::Builder::new()
             .name("forthwith-engine".into())
@@ -148,13 +160,16 @@ impl EngineHandle {
         if !inbox.open {
             return Err(SubmitError::ShuttingDown);
         }
-        admission::check_queue(self.waiting(&inbox), choices.len(), door.max_waiting)?;
+        door.queue_limits.check(self.load(&inbox), &choices)?;
         let group = Group::new(choices, inbox.next_id, door.clock.now());
+        let length = |leader: &Sequence| leader.length().get() as u64;
+        let tokens: u64 = group.leaders.iter().map(length).sum();
         if inbox.sender.send(Message::Submit(group.leaders)).is_err() {
             return Err(SubmitError::Stopped);
         }
         inbox.next_id += group.ids.len() as u64;
         inbox.accepted += group.ids.len() as u64;
+        inbox.accepted_tokens += tokens;
         let handle = |id| RequestHandle {
             id,
             sender: inbox.sender.clone(),
@@ -165,17 +180,22 @@ impl EngineHandle {
     /// Where the engine stands; requests that it has not seen yet count as waiting.
     pub fn snapshot(&self) -> EngineSnapshot {
         let inbox = lock(&self.0.inbox);
-        let waiting = self.waiting(&inbox);
+        let load = self.load(&inbox);
         EngineSnapshot {
-            waiting,
+            waiting: load.requests,
+            waiting_tokens: load.tokens,
             ..*lock(&self.0.door.published)
         }
     }
 
-    fn waiting(&self, inbox: &Inbox) -> usize {
+    fn load(&self, inbox: &Inbox) -> QueueLoad {
         let seen = lock(&self.0.door.published);
-        let unseen = inbox.accepted - seen.counters.accepted;
-        seen.waiting + usize::try_from(unseen).unwrap_or(usize::MAX)
+        let unseen = |accepted: u64, seen: u64| usize::try_from(accepted - seen).unwrap_or(0);
+        QueueLoad {
+            requests: seen.waiting + unseen(inbox.accepted, seen.counters.accepted),
+            tokens: seen.waiting_tokens
+                + Tokens::new(unseen(inbox.accepted_tokens, seen.counters.accepted_tokens)),
+        }
     }
 
     /// Stops accepting requests. With `drain` those already accepted are finished, otherwise they

@@ -15,6 +15,8 @@ pub struct StepReport {
     pub admitted: usize,
     /// Sequences that were sent back to wait because the cache was full.
     pub preempted: usize,
+    /// Requests that ended because they had waited too long.
+    pub expired: usize,
     /// Whether the step failed; its requests got [`crate::Event::Failed`].
     pub faulted: bool,
 }
@@ -24,6 +26,8 @@ pub struct StepReport {
 pub struct Counters {
     /// Requests taken in.
     pub accepted: u64,
+    /// Prompt tokens of requests taken in; the prompt of a group counts once.
+    pub accepted_tokens: u64,
     /// Prompt tokens computed; work repeated after a preemption is not counted again.
     pub prompt_tokens: u64,
     /// Prompt tokens found in the cache instead.
@@ -36,6 +40,8 @@ pub struct Counters {
     pub finished_length: u64,
     /// Requests whose owner left.
     pub cancelled: u64,
+    /// Requests that waited too long.
+    pub expired: u64,
     /// Requests that failed.
     pub failed: u64,
     /// Times a sequence was sent back to wait because the cache was full.
@@ -57,6 +63,8 @@ pub struct EngineSnapshot {
     pub running: usize,
     /// Requests that wait, preempted ones included.
     pub waiting: usize,
+    /// Prompt tokens of requests that wait; the prompt of a group counts once.
+    pub waiting_tokens: Tokens,
     /// Cache blocks that running sequences hold.
     pub kv_used: Blocks,
     /// Cache blocks that nobody holds but that would be found again; they count as free.

@@ -112,6 +112,14 @@ impl Start {
     }
 }
 
+/// Where a sequence stands among those that run or have run: the last one is sent away first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Rank {
+    pub(crate) priority: i32,
+    /// Which sequence of the engine this was to join.
+    joined: u64,
+}
+
 /// One answer in the making.
 pub(crate) struct Sequence {
     pub(crate) id: SeqId,
@@ -122,6 +130,7 @@ pub(crate) struct Sequence {
     pub(crate) computed: usize,
     pub(crate) table: BlockTable,
     pub(crate) end: Option<End>,
+    joined: Option<u64>,
     /// Who computes the prompt for this sequence.
     pub(crate) leader: Option<SeqId>,
     /// Those who wait until this sequence has computed its prompt, which is theirs as well.
@@ -146,6 +155,7 @@ impl Sequence {
             computed: 0,
             table: BlockTable::default(),
             end: None,
+            joined: None,
             leader: None,
             followers: Vec::new(),
             sharing: Sharing {
@@ -200,9 +210,51 @@ impl Sequence {
         self.tokens.len() - self.request.prompt().len()
     }
 
-    /// Notes when the sequence first joined a step.
-    pub(crate) fn mark_admitted(&mut self, now: Duration) {
+    /// Notes that the sequence joins a step; whether for the first time.
+    pub(crate) fn mark_admitted(&mut self, now: Duration) -> bool {
+        let first = self.stamps.admitted.is_none();
         self.stamps.admitted.get_or_insert(now);
+        first
+    }
+
+    /// Gives the sequence its place among those that run, once and for all.
+    pub(crate) fn join(&mut self, joined: u64) {
+        self.joined.get_or_insert(joined);
+    }
+
+    pub(crate) fn has_joined(&self) -> bool {
+        self.joined.is_some()
+    }
+
+    pub(crate) fn rank(&self) -> Rank {
+        Rank {
+            priority: self.request.scheduling().priority,
+            joined: self.joined.unwrap_or(u64::MAX),
+        }
+    }
+
+    /// When the request ends if it has not begun.
+    pub(crate) fn deadline(&self) -> Option<Duration> {
+        let patience = self.request.scheduling().max_queue_time?;
+        Some(self.stamps.arrived.saturating_add(patience))
+    }
+
+    pub(crate) fn remove_follower(&mut self, id: SeqId) -> Option<Sequence> {
+        let index = self.followers.iter().position(|other| other.id == id)?;
+        Some(self.followers.remove(index))
+    }
+
+    /// The first follower, who computes the prompt for the others if this sequence ends.
+    pub(crate) fn take_heir(&mut self) -> Option<Sequence> {
+        let mut followers = std::mem::take(&mut self.followers).into_iter();
+        let mut heir = followers.next()?;
+        heir.leader = None;
+        heir.joined = self.joined;
+        heir.followers = followers.collect();
+        for follower in &mut heir.followers {
+            follower.leader = Some(heir.id);
+        }
+        Some(heir)
     }
 
     /// Finds the blocks of others that hold the beginning of this text, and leaves at least one

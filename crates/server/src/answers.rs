@@ -270,6 +270,11 @@ impl Answers {
                 "stop"
             }
             FinishReason::Length => "length",
+            FinishReason::QueueTimeout => {
+                let _ = self.failed(index, String::new());
+                let message = "the request did not begin within its max_queue_time";
+                return Err(ApiError::unavailable("queue_timeout", message));
+            }
             FinishReason::Cancelled => {
                 let message = "the server shut down before the answer was complete";
                 return Err(self.failed(index, message.to_owned()));

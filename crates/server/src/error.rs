@@ -155,10 +155,11 @@ impl From<TokenizeError> for ApiError {
 impl From<SubmitError> for ApiError {
     fn from(error: SubmitError) -> Self {
         match error {
-            SubmitError::Busy { .. } => {
+            SubmitError::Busy { retry_after, .. } => {
                 let mut refusal =
                     Self::new(StatusCode::TOO_MANY_REQUESTS, error.to_string()).coded("queue_full");
-                refusal.retry_after = Some(1);
+                let seconds = u32::try_from(retry_after.as_secs()).unwrap_or(u32::MAX);
+                refusal.retry_after = Some(seconds.max(1));
                 refusal
             }
             SubmitError::ShuttingDown => {

@@ -1,5 +1,7 @@
 //! Who may join: a pure policy over numbers.
 
+use std::time::Duration;
+
 use forthwith_core::request::GenerationRequest;
 use forthwith_core::units::{Blocks, Tokens};
 
@@ -45,13 +47,37 @@ impl Capacity {
     }
 }
 
-/// Refuses requests beyond what may wait. A group is taken whole by an empty queue.
-pub(crate) fn check_queue(waiting: usize, coming: usize, limit: usize) -> Result<(), SubmitError> {
-    let room = limit.saturating_sub(waiting);
-    if coming <= room || (waiting == 0 && room > 0) {
-        return Ok(());
+/// How much may wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QueueLimits {
+    pub(crate) requests: usize,
+    pub(crate) tokens: Tokens,
+}
+
+/// How much waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QueueLoad {
+    pub(crate) requests: usize,
+    pub(crate) tokens: Tokens,
+}
+
+impl QueueLimits {
+    /// Refuses requests beyond what may wait. An empty queue takes a prompt of any length.
+    pub(crate) fn check(self, load: QueueLoad, coming: &[Submission]) -> Result<(), SubmitError> {
+        let longest = coming.iter().map(|(request, _)| request.prompt().len());
+        let tokens = load.tokens + Tokens::new(longest.max().unwrap_or(0));
+        let few = load.requests + coming.len() <= self.requests;
+        if few && (tokens <= self.tokens || load.requests == 0) {
+            return Ok(());
+        }
+        Err(SubmitError::Busy {
+            waiting: load.requests,
+            limit: self.requests,
+            waiting_tokens: load.tokens,
+            token_limit: self.tokens,
+            retry_after: Duration::from_secs(1),
+        })
     }
-    Err(SubmitError::Busy { waiting, limit })
 }
 
 /// Whether a sequence that needs `needed` blocks now may join `running` others.

@@ -1,13 +1,14 @@
 //! The scheduler: who runs, who waits, who owns which block. Pure policy, no model.
 //!
-//! Running sequences stand in order of arrival, and so do waiting ones, preempted ones first.
-//! Only running sequences own blocks.
+//! Running sequences stand in order of priority, then in the order in which they first joined; the
+//! last of them is the first to be sent away. Only running sequences own blocks.
 
 pub(crate) mod admission;
 pub(crate) mod plan;
 mod preempt;
+mod queue;
+mod tenants;
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use forthwith_core::executor::KvGeometry;
@@ -20,10 +21,13 @@ use crate::report::Counters;
 use crate::sampling::{Choice, SampleError};
 use crate::sequence::{End, Sequence};
 use plan::StepPlan;
+use queue::Queue;
 
 pub(crate) struct Scheduler {
-    waiting: VecDeque<Sequence>,
+    queue: Queue,
     running: Vec<Sequence>,
+    /// How many sequences have joined so far.
+    joined: u64,
     /// How many wait for the prompt of another.
     parked: usize,
     pool: BlockPool,
@@ -38,7 +42,8 @@ impl Scheduler {
         config.max_running = config.max_running.max(1);
         config.max_step_tokens = config.max_step_tokens.max(Tokens::new(1));
         Self {
-            waiting: VecDeque::new(),
+            queue: Queue::new(&config.tenant_weights),
+            joined: 0,
             running: Vec::new(),
             pool: BlockPool::new(geometry, config.prefix_cache),
             counters: Counters::default(),
@@ -53,7 +58,12 @@ impl Scheduler {
     }
 
     pub(crate) fn waiting(&self) -> usize {
-        self.waiting.len() + self.parked
+        self.queue.len() + self.parked
+    }
+
+    /// Prompt tokens of those who wait.
+    pub(crate) fn waiting_tokens(&self) -> usize {
+        self.queue.tokens()
     }
 
     pub(crate) fn pool(&self) -> &BlockPool {
@@ -69,8 +79,9 @@ impl Scheduler {
 
     pub(crate) fn enqueue(&mut self, sequence: Sequence) {
         self.counters.accepted += 1 + sequence.followers.len() as u64;
+        self.counters.accepted_tokens += sequence.length().get() as u64;
         self.parked += sequence.followers.len();
-        self.waiting.push_back(sequence);
+        self.queue.push(sequence);
     }
 
     /// Ends a request wherever it is; one that has ended already is left alone.
@@ -79,22 +90,19 @@ impl Scheduler {
         if let Some(sequence) = running {
             sequence.end = Some(End::Finished(FinishReason::Cancelled));
             self.remove_ended(now);
-        } else if let Some(index) = self.waiting.iter().position(|sequence| sequence.id == id) {
-            self.end_waiting(index, now);
+        } else if let Some(sequence) = self.queue.remove(id) {
+            self.end_waiting(sequence, FinishReason::Cancelled, now);
         } else {
             self.cancel_follower(id, now);
         }
     }
 
     fn cancel_follower(&mut self, id: SeqId, now: Duration) {
-        for leader in self.running.iter_mut().chain(&mut self.waiting) {
-            let of_leader = leader.followers.iter().position(|other| other.id == id);
-            if let Some(index) = of_leader {
-                let follower = leader.followers.remove(index);
-                self.parked -= 1;
-                self.tell_cancelled(follower, now);
-                return;
-            }
+        let mut leaders = self.running.iter_mut().chain(self.queue.iter_mut());
+        if let Some(follower) = leaders.find_map(|leader| leader.remove_follower(id)) {
+            drop(leaders);
+            self.parked -= 1;
+            self.tell_end(follower, End::Finished(FinishReason::Cancelled), now);
         }
     }
 
@@ -104,8 +112,8 @@ impl Scheduler {
             sequence.end = Some(End::Finished(FinishReason::Cancelled));
         }
         self.remove_ended(now);
-        while !self.waiting.is_empty() {
-            self.end_waiting(0, now);
+        while let Some(sequence) = self.queue.take_next() {
+            self.end_waiting(sequence, FinishReason::Cancelled, now);
         }
     }
 
@@ -133,6 +141,8 @@ impl Scheduler {
             match choices.next().expect("one choice for each sampling row") {
                 Ok(choice) => {
                     self.counters.generated_tokens += 1;
+                    let tenant = sequence.request.scheduling().tenant;
+                    self.queue.tenants().charge(tenant, 1);
                     sequence.accept(choice, now);
                 }
                 Err(error) => sequence.end = Some(End::Failed(error.to_string())),
@@ -154,7 +164,7 @@ impl Scheduler {
         // A failure before anyone was planned would come again: then all that run must go.
         let all = plan.segments.is_empty();
         if all && self.running.is_empty() {
-            self.running.extend(self.waiting.pop_front());
+            self.running.extend(self.queue.take_next());
         }
         for (index, sequence) in self.running.iter_mut().enumerate() {
             if all || planned(index) {
@@ -164,48 +174,60 @@ impl Scheduler {
         for sequence in &mut self.running {
             sequence.forget_blocks();
         }
-        for sequence in &mut self.waiting {
-            sequence.forget_blocks();
-        }
         self.pool.reset();
         self.remove_ended(now);
         while let Some(sequence) = self.running.pop() {
-            self.waiting.push_front(sequence);
+            self.queue.put_back(sequence);
         }
     }
 
-    fn end_waiting(&mut self, index: usize, now: Duration) {
-        if let Some(mut sequence) = self.waiting.remove(index) {
-            self.hand_over(&mut sequence);
-            self.tell_cancelled(sequence, now);
-        }
+    fn end_waiting(&mut self, mut sequence: Sequence, reason: FinishReason, now: Duration) {
+        self.hand_over(&mut sequence);
+        self.tell_end(sequence, End::Finished(reason), now);
     }
 
-    fn tell_cancelled(&mut self, mut sequence: Sequence, now: Duration) {
-        self.counters.cancelled += 1;
-        sequence.send_end(End::Finished(FinishReason::Cancelled), now);
+    /// Ends the requests that have waited too long. Returns how many.
+    fn expire(&mut self, now: Duration) -> usize {
+        let mut expired = 0;
+        while let Some(mut sequence) = self.queue.take_expired(now) {
+            // Followers came together with their leader and are as patient.
+            let followers = std::mem::take(&mut sequence.followers);
+            self.parked -= followers.len();
+            for sequence in std::iter::once(sequence).chain(followers) {
+                self.tell_end(sequence, End::Finished(FinishReason::QueueTimeout), now);
+                expired += 1;
+            }
+        }
+        expired
+    }
+
+    fn tell_end(&mut self, mut sequence: Sequence, end: End, now: Duration) {
+        *match &end {
+            End::Finished(FinishReason::End(_)) => &mut self.counters.finished_end,
+            End::Finished(FinishReason::Length) => &mut self.counters.finished_length,
+            End::Finished(FinishReason::Cancelled) => &mut self.counters.cancelled,
+            End::Finished(FinishReason::QueueTimeout) => &mut self.counters.expired,
+            End::Failed(_) => &mut self.counters.failed,
+        } += 1;
+        sequence.send_end(end, now);
     }
 
     /// Sends those who waited for a prompt that is now computed to the head of the queue.
     fn release_followers(&mut self, leader: usize) {
         let followers = std::mem::take(&mut self.running[leader].followers);
         self.parked -= followers.len();
-        for follower in followers.into_iter().rev() {
-            self.waiting.push_front(follower);
+        for mut follower in followers {
+            follower.join(self.joined);
+            self.joined += 1;
+            self.queue.put_back(follower);
         }
     }
 
     /// Lets the first follower of a sequence that ends compute the prompt for the others.
     fn hand_over(&mut self, sequence: &mut Sequence) {
-        let mut followers = std::mem::take(&mut sequence.followers).into_iter();
-        if let Some(mut heir) = followers.next() {
-            heir.leader = None;
-            heir.followers = followers.collect();
-            for follower in &mut heir.followers {
-                follower.leader = Some(heir.id);
-            }
+        if let Some(heir) = sequence.take_heir() {
             self.parked -= 1;
-            self.waiting.push_front(heir);
+            self.queue.put_back(heir);
         }
     }
 
@@ -217,14 +239,8 @@ impl Scheduler {
                 continue;
             };
             self.hand_over(&mut sequence);
-            *match &end {
-                End::Finished(FinishReason::End(_)) => &mut self.counters.finished_end,
-                End::Finished(FinishReason::Length) => &mut self.counters.finished_length,
-                End::Finished(FinishReason::Cancelled) => &mut self.counters.cancelled,
-                End::Failed(_) => &mut self.counters.failed,
-            } += 1;
             sequence.release(&mut self.pool);
-            sequence.send_end(end, now);
+            self.tell_end(sequence, end, now);
         }
     }
 
@@ -241,19 +257,12 @@ impl Scheduler {
             let held = sequence.table.blocks().len() * self.pool.block_size().get();
             assert!(sequence.computed <= held, "computed tokens have no block");
         }
-        let leaders = self.running.iter().chain(&self.waiting);
+        let leaders = self.running.iter().chain(self.queue.iter());
         let parked: usize = leaders.map(|leader| leader.followers.len()).sum();
         assert_eq!(parked, self.parked, "a follower is lost");
-        for sequence in &self.waiting {
-            assert!(
-                sequence.table.blocks().is_empty(),
-                "a waiting sequence owns blocks"
-            );
-            assert_eq!(
-                sequence.computed, 0,
-                "a waiting sequence has computed tokens"
-            );
-        }
+        let in_order = self.running.iter().all(Sequence::has_joined);
+        assert!(in_order, "somebody runs who has not joined");
+        self.queue.check_invariants();
     }
 }
 
@@ -337,7 +346,7 @@ mod tests {
         }
         let ids = |sequence: &Sequence| sequence.id.get();
         assert_eq!(scheduler.running().iter().map(ids).collect::<Vec<_>>(), [0]);
-        let waiting: Vec<u64> = scheduler.waiting.iter().map(ids).collect();
+        let waiting: Vec<u64> = scheduler.queue.iter().map(ids).collect();
         assert_eq!(waiting, [1, 2, 3, 4]);
     }
 

@@ -1,7 +1,7 @@
 //! One step's plan: who takes part, with how many tokens.
 //!
 //! Whoever has one token to compute goes first, so a long prompt never holds up an answer; then
-//! prompts in order of arrival fill what is left of the step. A sequence joins only where a token is
+//! prompts in order of rank fill what is left of the step. A sequence joins only where a token is
 //! left for it, so there are never more sequences than a step has tokens, and each moves in each step.
 
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use forthwith_core::units::{BlockId, Blocks};
 
 use super::{Scheduler, admission};
-use crate::sequence::Start;
+use crate::sequence::{Sequence, Start};
 
 /// One sequence's part in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +28,7 @@ pub(crate) struct StepPlan {
     pub(crate) segments: Vec<PlannedSegment>,
     pub(crate) admitted: usize,
     pub(crate) preempted: usize,
+    pub(crate) expired: usize,
     /// Blocks to copy before the step, from and to.
     pub(crate) copies: Vec<(BlockId, BlockId)>,
     /// Tokens that may still be added.
@@ -74,6 +75,11 @@ impl Scheduler {
     /// Plans the next step: takes blocks, sends sequences away and lets others join as needed.
     pub(crate) fn plan(&mut self, plan: &mut StepPlan, now: Duration) {
         plan.begin(self.config.max_step_tokens.get());
+        plan.expired = self.expire(now);
+        // Newcomers of a better priority stand at the end until now.
+        if !self.running.is_sorted_by_key(Sequence::rank) {
+            self.running.sort_unstable_by_key(Sequence::rank);
+        }
         self.plan_decodes(plan);
         self.plan_prefills(plan);
         self.admit(plan, now);
@@ -98,11 +104,23 @@ impl Scheduler {
         }
     }
 
+    fn join_next(&mut self, now: Duration) {
+        if let Some(mut sequence) = self.queue.take_next() {
+            if sequence.mark_admitted(now) {
+                let tenant = sequence.request.scheduling().tenant;
+                self.queue.tenants().charge(tenant, sequence.pending());
+            }
+            sequence.join(self.joined);
+            self.joined += 1;
+            self.running.push(sequence);
+        }
+    }
+
     /// Lets waiting sequences join in order while the step, the cache and the number of places
     /// allow it.
     fn admit(&mut self, plan: &mut StepPlan, now: Duration) {
         while plan.budget > 0 && self.running.len() < self.config.max_running {
-            let Some(first) = self.waiting.front_mut() else {
+            let Some(first) = self.queue.next() else {
                 return;
             };
             let start = Start::find(first, &self.running, &self.pool, &mut self.shared);
@@ -124,10 +142,9 @@ impl Scheduler {
                 cached += first.begin_inside_copy();
             }
             self.counters.cached_tokens += cached as u64;
-            first.mark_admitted(now);
             plan.add(self.running.len(), first.pending());
             plan.admitted += 1;
-            self.running.extend(self.waiting.pop_front());
+            self.join_next(now);
         }
     }
 }

@@ -207,7 +207,10 @@ fn refuses_more_than_may_wait() {
         error.unwrap_err(),
         SubmitError::Busy {
             waiting: 2,
-            limit: 2
+            limit: 2,
+            waiting_tokens: Tokens::new(2),
+            token_limit: Tokens::new(100_000),
+            retry_after: Duration::from_secs(1),
         }
     );
     assert_eq!(engine.snapshot().waiting, 2);

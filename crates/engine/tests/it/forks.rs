@@ -131,7 +131,8 @@ fn a_group_is_taken_whole_or_not_at_all() {
         error,
         SubmitError::Busy {
             waiting: 2,
-            limit: 3
+            limit: 3,
+            ..
         }
     ));
     assert_eq!(engine.snapshot().counters.accepted, 2);

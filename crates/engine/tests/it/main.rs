@@ -5,6 +5,7 @@ mod behaviour;
 mod faults;
 mod forks;
 mod handle;
+mod order;
 mod prefix;
 mod simulation;
 mod world;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use forthwith_core::clock::ManualClock;
 use forthwith_core::executor::Executor;
 use forthwith_core::request::{GenerationRequest, Limits, RequestParts, SamplingParams};
-use forthwith_core::units::{Blocks, TokenId, Tokens};
+use forthwith_core::units::{Blocks, TenantId, TokenId, Tokens};
 use forthwith_engine::{
     Engine, EngineConfig, Event, EventSink, FinishReason, Finished, PrefixCacheConfig,
 };
@@ -21,6 +21,7 @@ pub(crate) struct Shape {
     pub(crate) max_running: usize,
     pub(crate) max_step_tokens: usize,
     pub(crate) max_waiting: usize,
+    pub(crate) max_waiting_tokens: usize,
     /// Whether sequences share blocks.
     pub(crate) shares: bool,
     pub(crate) hash_bits: u32,
@@ -34,6 +35,7 @@ impl Default for Shape {
             max_running: 8,
             max_step_tokens: 16,
             max_waiting: 100,
+            max_waiting_tokens: 100_000,
             shares: true,
             hash_bits: 128,
         }
@@ -55,6 +57,8 @@ impl Shape {
             max_step_tokens: Tokens::new(self.max_step_tokens),
             context: Tokens::new(100_000),
             max_waiting: self.max_waiting,
+            max_waiting_tokens: Tokens::new(self.max_waiting_tokens),
+            tenant_weights: vec![(TenantId::new(1), 3)],
             prefix_cache: PrefixCacheConfig {
                 enabled: self.shares,
                 hash_bits: self.hash_bits,

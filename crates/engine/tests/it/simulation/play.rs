@@ -21,6 +21,7 @@ pub(super) struct Tally {
     pub(super) preemptions: u64,
     pub(super) cached_tokens: u64,
     pub(super) evictions: u64,
+    pub(super) expired: u64,
     pub(super) steps: u64,
 }
 
@@ -33,6 +34,7 @@ impl Tally {
         self.preemptions += other.preemptions;
         self.cached_tokens += other.cached_tokens;
         self.evictions += other.evictions;
+        self.expired += other.expired;
         self.steps += other.steps;
     }
 }
@@ -50,9 +52,23 @@ struct Asked {
 }
 
 impl Asked {
+    fn may_expire(&self) -> bool {
+        self.request.scheduling().max_queue_time.is_some()
+    }
+
     fn has_ended(&self) -> bool {
         self.log.has_ended()
     }
+}
+
+/// Prompt tokens of requests that come together; neighbours with one prompt count once.
+fn groups_of(requests: &[GenerationRequest]) -> u64 {
+    let alike = |a: &GenerationRequest, b: &GenerationRequest| {
+        let key = |r: &GenerationRequest| (r.cache_salt().map(<[u8]>::to_vec), r.scheduling());
+        !a.bypasses_cache() && !b.bypasses_cache() && a.prompt() == b.prompt() && key(a) == key(b)
+    };
+    let groups = requests.chunk_by(alike);
+    groups.map(|group| group[0].prompt().len() as u64).sum()
 }
 
 /// Tokens that the request puts through the model at most.
@@ -67,6 +83,8 @@ struct World<'a> {
     faults: bool,
     asked: Vec<Asked>,
     refused: u64,
+    accepted_tokens: u64,
+    clock: Arc<ManualClock>,
 }
 
 /// Plays a story to its end.
@@ -78,12 +96,14 @@ pub(super) fn play(story: &Story) -> Tally {
     let executor = fault.wrap(story.shape.executor(story.model));
     let clock = Arc::new(ManualClock::default());
     let mut world = World {
-        engine: Engine::new(executor, story.shape.config(), clock),
+        engine: Engine::new(executor, story.shape.config(), Arc::clone(&clock) as _),
+        clock,
         faults: story.has_faults(),
         story,
         fault,
         asked: Vec::new(),
         refused: 0,
+        accepted_tokens: 0,
     };
     for deed in &story.deeds {
         world.happen(deed);
@@ -104,6 +124,7 @@ impl World<'_> {
             Deed::Cancel(whom) => self.cancel(*whom),
             Deed::CancelAll => self.cancel_all(),
             Deed::Step => self.step(),
+            Deed::Wait(time) => self.clock.advance(*time),
             Deed::Fault => {
                 self.fault.set(Fault::ERROR);
                 self.step();
@@ -129,14 +150,18 @@ impl World<'_> {
         let ahead = self.asked.iter().filter(|asked| !asked.has_ended());
         let ahead = ahead.map(|asked| &asked.request).chain(&requests);
         let ahead: usize = ahead.map(longest_of).sum();
-        let waiting = self.engine.snapshot().waiting;
-        let has_room = waiting == 0 || waiting + requests.len() <= shape.max_waiting;
+        let before = self.engine.snapshot();
+        let longest = requests.iter().map(|request| request.prompt().len());
+        let tokens = before.waiting_tokens.get() + longest.max().unwrap();
+        let has_room = before.waiting + requests.len() <= shape.max_waiting
+            && (before.waiting == 0 || tokens <= shape.max_waiting_tokens);
         let logs: Vec<Log> = requests.iter().map(|_| Log::default()).collect();
         let submissions = requests.iter().zip(&logs);
         let submissions = submissions.map(|(request, log)| (request.clone(), log.sink()));
         match self.engine.submit_group(submissions.collect()) {
             Ok(ids) => {
                 assert!(fits && has_room);
+                self.accepted_tokens += groups_of(&requests);
                 let came = ids.into_iter().zip(requests).zip(logs);
                 self.asked.extend(came.map(|((id, request), log)| Asked {
                     id,
@@ -181,10 +206,11 @@ impl World<'_> {
         assert!(report.tokens <= shape.max_step_tokens);
         assert!(after.running <= shape.max_running.min(shape.max_step_tokens));
         assert!(after.kv_used + after.kv_cached <= after.kv_total);
+        let moves = report.tokens > 0 || report.expired > 0;
+        assert_eq!(moves, !idle, "a step moves whenever there is work");
         assert_eq!(
-            report.tokens == 0,
-            idle,
-            "a step moves whenever there is work"
+            after.counters.expired - before.counters.expired,
+            report.expired as u64
         );
         assert!(report.sampled <= report.segments);
         let preempted = after.counters.preemptions - before.counters.preemptions;
@@ -194,13 +220,20 @@ impl World<'_> {
 
     /// The first of the running moves in every step and is never sent away. So each of those who
     /// were there before takes at most as many steps as it has tokens, twice if it was sent away
-    /// before it became the first.
+    /// before it became the first. Where requests differ in more than the time when they came,
+    /// later ones may go first, and each of better priority may send the first one away.
     fn check_ages(&mut self) {
         // A fault makes others compute anew; there are few.
         let repeats = if self.faults { 10 } else { 2 };
+        let all: usize = self
+            .asked
+            .iter()
+            .map(|asked| longest_of(&asked.request))
+            .sum();
+        let overtakes = self.story.ranks.then_some(all * (1 + self.asked.len()));
         for asked in self.asked.iter_mut().filter(|asked| !asked.has_ended()) {
             asked.age += 1;
-            let bound = (asked.ahead * repeats) as u64;
+            let bound = (overtakes.unwrap_or(asked.ahead) * repeats) as u64;
             assert!(asked.age <= bound, "no end after {} steps", asked.age);
         }
     }
@@ -211,6 +244,7 @@ impl World<'_> {
         assert_eq!(snapshot.kv_used, Blocks::ZERO);
         let mut expected = Counters {
             accepted: self.asked.len() as u64,
+            accepted_tokens: self.accepted_tokens,
             // Not told by events.
             prompt_tokens: snapshot.counters.prompt_tokens,
             preemptions: snapshot.counters.preemptions,
@@ -232,6 +266,10 @@ impl World<'_> {
                         FinishReason::Cancelled => &mut expected.cancelled,
                         FinishReason::End(_) => &mut expected.finished_end,
                         FinishReason::Length => &mut expected.finished_length,
+                        FinishReason::QueueTimeout => {
+                            assert!(tokens.is_empty() && asked.may_expire());
+                            &mut expected.expired
+                        }
                     }
                 }
                 Event::Failed(_) => &mut expected.failed,
@@ -252,7 +290,7 @@ impl World<'_> {
         let whole = self.alone(request).events();
         let (last, tokens) = events.split_last().expect("every request ends");
         match last {
-            Event::Finished(finished) if finished.reason != FinishReason::Cancelled => {
+            Event::Finished(finished) if is_whole(finished.reason) => {
                 assert_eq!(
                     tokens,
                     &whole[..whole.len() - 1],
@@ -307,9 +345,14 @@ impl World<'_> {
             preemptions: counters.preemptions,
             cached_tokens: counters.cached_tokens,
             evictions: counters.evictions,
+            expired: counters.expired,
             steps: counters.steps,
         }
     }
+}
+
+fn is_whole(reason: FinishReason) -> bool {
+    matches!(reason, FinishReason::End(_) | FinishReason::Length)
 }
 
 fn is_plain_greedy(request: &GenerationRequest) -> bool {

@@ -1,7 +1,9 @@
 //! What happens in a world, written down before it happens, so that it can be told shorter.
 
-use forthwith_core::request::{RequestParts, SamplingParams, StopRules};
-use forthwith_core::units::TokenId;
+use std::time::Duration;
+
+use forthwith_core::request::{RequestParts, SamplingParams, Scheduling, StopRules};
+use forthwith_core::units::{TenantId, TokenId};
 use forthwith_models::hash_model::HashModel;
 
 use super::dice::Dice;
@@ -12,6 +14,8 @@ use crate::world::Shape;
 pub(super) struct Story {
     pub(super) model: HashModel,
     pub(super) shape: Shape,
+    /// Whether requests differ in priority and tenant.
+    pub(super) ranks: bool,
     pub(super) deeds: Vec<Deed>,
 }
 
@@ -23,6 +27,8 @@ pub(super) enum Deed {
     Cancel(usize),
     CancelAll,
     Step,
+    /// Time goes by.
+    Wait(Duration),
     /// A step that fails.
     Fault,
 }
@@ -40,6 +46,11 @@ impl Story {
             max_running: dice.size(1, 8),
             max_step_tokens: dice.size(1, 24),
             max_waiting: dice.size(1, 40),
+            max_waiting_tokens: if dice.chance(20) {
+                dice.size(1, 60)
+            } else {
+                100_000
+            },
             shares: dice.chance(85),
             hash_bits: if dice.chance(25) {
                 dice.count(0, 4)
@@ -50,6 +61,7 @@ impl Story {
         let mut teller = Teller {
             faults: dice.chance(20),
             salts: dice.chance(30),
+            ranks: dice.chance(50),
             dice,
             model,
             shape,
@@ -58,6 +70,7 @@ impl Story {
         Self {
             model,
             shape,
+            ranks: teller.ranks,
             deeds: (0..length).map(|_| teller.deed()).collect(),
         }
     }
@@ -73,6 +86,7 @@ struct Teller {
     shape: Shape,
     faults: bool,
     salts: bool,
+    ranks: bool,
 }
 
 impl Teller {
@@ -81,6 +95,7 @@ impl Teller {
             0..3 => Deed::Arrive(self.requests()),
             3 if self.dice.chance(60) => Deed::Cancel(self.dice.size(0, 1000)),
             3 if self.dice.chance(5) => Deed::CancelAll,
+            4 if self.dice.chance(30) => Deed::Wait(Duration::from_secs(1)),
             _ if self.faults && self.dice.chance(5) => Deed::Fault,
             _ => Deed::Step,
         }
@@ -95,6 +110,7 @@ impl Teller {
                 if self.dice.chance(85) {
                     next.prompt.clone_from(&all[0].prompt);
                     next.cache_salt.clone_from(&all[0].cache_salt);
+                    next.scheduling = all[0].scheduling;
                 }
                 all.push(next);
             }
@@ -107,6 +123,17 @@ impl Teller {
         let prompt = self.prompt();
         let dice = &mut self.dice;
         let salt = dice.between(0, 2);
+        let patience = dice
+            .chance(10)
+            .then(|| Duration::from_secs(dice.between(0, 4)));
+        let mut scheduling = Scheduling {
+            max_queue_time: patience,
+            ..Scheduling::default()
+        };
+        if self.ranks {
+            scheduling.priority = i32::try_from(dice.between(0, 2)).unwrap() - 1;
+            scheduling.tenant = TenantId::new(dice.between(0, 3));
+        }
         let end = self.model.token(dice.roll());
         let stop = StopRules {
             end_tokens: vec![end],
@@ -123,6 +150,7 @@ impl Teller {
             stop,
             logprobs: dice.chance(20).then(|| dice.count(0, 5)),
             cache_salt: (self.salts && salt > 0).then(|| vec![u8::try_from(salt).unwrap()]),
+            scheduling,
             bypass_cache: dice.chance(5),
             ..RequestParts::new(prompt)
         }
