@@ -1,11 +1,13 @@
 //! The heartbeat: plan, run, sample, commit, report.
 //!
-//! One step is synchronous and deterministic: the same requests in the same order give the same
-//! tokens, whatever the clock says. A step is also the fault boundary: if the model or the engine
+//! One step is synchronous and deterministic: the same requests give the same tokens, whatever the
+//! order and whatever the clock says. The clock stamps events; it ends requests that waited too long,
+//! and teaches the cost model, which sizes the pieces of prompts if the operator sets a target. A step is also the fault boundary: if the model or the engine
 //! fails inside it, the requests of that step fail and the engine goes on.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use forthwith_core::clock::Clock;
 use forthwith_core::executor::{Executor, StepError};
@@ -13,6 +15,7 @@ use forthwith_core::request::{GenerationRequest, Limits};
 use forthwith_core::units::{SeqId, TenantId, Tokens};
 
 use crate::batch::Batch;
+use crate::cost::{CostModel, Outlook};
 use crate::event::EventSink;
 use crate::handle::SubmitError;
 use crate::kv::PrefixCacheConfig;
@@ -36,6 +39,12 @@ pub struct EngineConfig {
     pub max_waiting: usize,
     /// Prompt tokens that may wait; beyond it requests are refused unless nobody waits.
     pub max_waiting_tokens: Tokens,
+    /// Blocks that a newcomer leaves free while others run, in percent of all.
+    pub watermark_percent: usize,
+    /// How far apart the tokens of an answer should come at most. If more is known of the costs, the
+    /// pieces of prompts that steps carry beside answers are cut to it; [`Duration::MAX`] cuts none.
+    /// Which steps there are then depends on the clock; answers never do.
+    pub target_gap: Duration,
     /// The shares of tenants that do not have a share of 1.
     pub tenant_weights: Vec<(TenantId, u32)>,
     /// Whether and how requests share what they have in common.
@@ -51,6 +60,8 @@ impl Default for EngineConfig {
             context: Tokens::new(4096),
             max_waiting: 256,
             max_waiting_tokens: Tokens::new(1 << 20),
+            watermark_percent: 1,
+            target_gap: Duration::MAX,
             tenant_weights: Vec::new(),
             prefix_cache: PrefixCacheConfig::default(),
         }
@@ -68,9 +79,20 @@ pub struct Engine {
     limits: Limits,
     capacity: Capacity,
     queue_limits: QueueLimits,
+    cost: CostModel,
+    outlook: Outlook,
+    /// When the step began.
+    began: Duration,
     clock: Arc<dyn Clock>,
-    published: Arc<Mutex<EngineSnapshot>>,
+    published: Arc<Mutex<Published>>,
     next_id: u64,
+}
+
+/// What other threads see of the engine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Published {
+    pub(crate) snapshot: EngineSnapshot,
+    pub(crate) outlook: Outlook,
 }
 
 impl Engine {
@@ -95,7 +117,12 @@ impl Engine {
             tokens: config.max_waiting_tokens,
         };
         let scheduler = Scheduler::new(geometry, config);
-        let published = Arc::new(Mutex::new(snapshot(&scheduler)));
+        let cost = CostModel::new();
+        let outlook = scheduler.outlook(cost.rates());
+        let published = Arc::new(Mutex::new(Published {
+            snapshot: snapshot(&scheduler, &cost),
+            outlook,
+        }));
         Self {
             sampler: Sampler::new(limits.vocab),
             executor,
@@ -106,6 +133,9 @@ impl Engine {
             limits,
             capacity,
             queue_limits,
+            cost,
+            outlook,
+            began: Duration::ZERO,
             clock,
             published,
             next_id: 0,
@@ -138,8 +168,9 @@ impl Engine {
     /// As [`Engine::submit`].
     pub fn submit_group(&mut self, choices: Vec<Submission>) -> Result<Vec<SeqId>, SubmitError> {
         self.capacity.check_all(&choices)?;
-        self.queue_limits.check(self.load(), &choices)?;
-        let group = Group::new(choices, self.next_id, self.clock.now());
+        let load = self.load();
+        let expected = self.queue_limits.check(load, &self.outlook, &choices)?;
+        let group = Group::new(choices, self.next_id, self.clock.now(), expected);
         for sequence in group.leaders {
             self.enqueue(sequence);
         }
@@ -179,7 +210,7 @@ impl Engine {
 
     /// Where the engine stands.
     pub fn snapshot(&self) -> EngineSnapshot {
-        snapshot(&self.scheduler)
+        snapshot(&self.scheduler, &self.cost)
     }
 
     /// Runs the model once over all that is due, and sends every event that follows from it.
@@ -190,6 +221,7 @@ impl Engine {
             Ok(Err(error)) => self.recover(&error.to_string()),
             Err(_) => self.recover("the engine hit an internal error"),
         };
+        self.outlook = self.scheduler.outlook(self.cost.rates());
         self.publish();
         if cfg!(debug_assertions) {
             self.check_invariants();
@@ -215,7 +247,9 @@ impl Engine {
     }
 
     fn plan(&mut self) {
-        self.scheduler.plan(&mut self.plan, self.clock.now());
+        self.began = self.clock.now();
+        let rates = self.cost.rates();
+        self.scheduler.plan(&mut self.plan, &rates, self.began);
         self.publish();
     }
 
@@ -244,10 +278,13 @@ impl Engine {
     }
 
     fn commit(&mut self) {
-        if !self.plan.segments.is_empty() {
-            self.scheduler
-                .commit(&self.plan, &mut self.choices, self.clock.now());
+        if self.plan.segments.is_empty() {
+            return;
         }
+        let now = self.clock.now();
+        let work = self.plan.work(self.scheduler.running());
+        self.cost.learn(work, now.saturating_sub(self.began));
+        self.scheduler.commit(&self.plan, &mut self.choices, now);
     }
 
     fn recover(&mut self, cause: &str) -> StepReport {
@@ -276,7 +313,10 @@ impl Engine {
         *self
             .published
             .lock()
-            .unwrap_or_else(PoisonError::into_inner) = self.snapshot();
+            .unwrap_or_else(PoisonError::into_inner) = Published {
+            snapshot: self.snapshot(),
+            outlook: self.outlook,
+        };
     }
 
     pub(crate) fn door(&self) -> Door {
@@ -297,11 +337,11 @@ pub(crate) struct Door {
     pub(crate) capacity: Capacity,
     pub(crate) queue_limits: QueueLimits,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) published: Arc<Mutex<EngineSnapshot>>,
+    pub(crate) published: Arc<Mutex<Published>>,
     pub(crate) next_id: u64,
 }
 
-fn snapshot(scheduler: &Scheduler) -> EngineSnapshot {
+fn snapshot(scheduler: &Scheduler, cost: &CostModel) -> EngineSnapshot {
     EngineSnapshot {
         running: scheduler.running().len(),
         waiting: scheduler.waiting(),
@@ -311,5 +351,7 @@ fn snapshot(scheduler: &Scheduler) -> EngineSnapshot {
         kv_total: scheduler.pool().total(),
         block_size: scheduler.pool().block_size(),
         counters: scheduler.counters(),
+        step_prediction: cost.error(),
+        first_token_prediction: scheduler.first_token_prediction(),
     }
 }

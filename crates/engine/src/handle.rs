@@ -38,6 +38,17 @@ pub enum SubmitError {
         /// When there is likely to be room.
         retry_after: Duration,
     },
+    /// The first token is expected later than the request can use it.
+    #[error(
+        "the first token is expected after {} ms, the request allows {} ms; try again when less is \
+         waiting, or allow more", expected.as_millis(), limit.as_millis()
+    )]
+    TooSlow {
+        /// When it is expected.
+        expected: Duration,
+        /// When it would be too late.
+        limit: Duration,
+    },
     /// The engine takes no more requests.
     #[error("the engine is shutting down and takes no more requests")]
     ShuttingDown,
@@ -69,6 +80,7 @@ impl SubmitError {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Busy { .. } => "busy",
+            Self::TooSlow { .. } => "too_slow",
             Self::ShuttingDown => "shutting_down",
             Self::TooLarge { .. } => "too_large",
             Self::Stopped => "stopped",
@@ -160,8 +172,11 @@ impl EngineHandle {
         if !inbox.open {
             return Err(SubmitError::ShuttingDown);
         }
-        door.queue_limits.check(self.load(&inbox), &choices)?;
-        let group = Group::new(choices, inbox.next_id, door.clock.now());
+        let outlook = lock(&door.published).outlook;
+        let expected = door
+            .queue_limits
+            .check(self.load(&inbox), &outlook, &choices)?;
+        let group = Group::new(choices, inbox.next_id, door.clock.now(), expected);
         let length = |leader: &Sequence| leader.length().get() as u64;
         let tokens: u64 = group.leaders.iter().map(length).sum();
         if inbox.sender.send(Message::Submit(group.leaders)).is_err() {
@@ -184,12 +199,12 @@ impl EngineHandle {
         EngineSnapshot {
             waiting: load.requests,
             waiting_tokens: load.tokens,
-            ..*lock(&self.0.door.published)
+            ..lock(&self.0.door.published).snapshot
         }
     }
 
     fn load(&self, inbox: &Inbox) -> QueueLoad {
-        let seen = lock(&self.0.door.published);
+        let seen = lock(&self.0.door.published).snapshot;
         let unseen = |accepted: u64, seen: u64| usize::try_from(accepted - seen).unwrap_or(0);
         QueueLoad {
             requests: seen.waiting + unseen(inbox.accepted, seen.counters.accepted),

@@ -47,6 +47,7 @@
 
 mod batch;
 pub mod budget;
+mod cost;
 mod engine;
 mod event;
 mod handle;
@@ -56,6 +57,7 @@ mod sampling;
 mod scheduler;
 mod sequence;
 
+pub use cost::PredictionError;
 pub use engine::{Engine, EngineConfig};
 pub use event::{Event, EventSink, FinishReason, Finished, Timings, TokenEvent, TokenLogprob};
 pub use handle::{EngineHandle, RequestHandle, SubmitError};

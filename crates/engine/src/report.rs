@@ -2,6 +2,8 @@
 
 use forthwith_core::units::{Blocks, Tokens};
 
+use crate::cost::PredictionError;
+
 /// What one step did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepReport {
@@ -75,4 +77,8 @@ pub struct EngineSnapshot {
     pub block_size: Tokens,
     /// Sums since the engine began.
     pub counters: Counters,
+    /// How far predicted times of steps were off.
+    pub step_prediction: PredictionError,
+    /// How far predicted times to the first token were off.
+    pub first_token_prediction: PredictionError,
 }

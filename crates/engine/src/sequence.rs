@@ -27,6 +27,8 @@ struct Stamps {
     arrived: Duration,
     admitted: Option<Duration>,
     first_token: Option<Duration>,
+    /// How long after the arrival the first token was expected.
+    expected: Option<Duration>,
 }
 
 /// A request and where its events go.
@@ -40,13 +42,20 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    pub(crate) fn new(choices: Vec<Submission>, first_id: u64, arrived: Duration) -> Self {
+    /// Requests that arrived now and whose first token is expected after some time.
+    pub(crate) fn new(
+        choices: Vec<Submission>,
+        first_id: u64,
+        arrived: Duration,
+        expected: Option<Duration>,
+    ) -> Self {
         let mut ids = Vec::with_capacity(choices.len());
         let mut leaders: Vec<Sequence> = Vec::new();
         for (id, (request, sink)) in (first_id..).zip(choices) {
             let id = SeqId::new(id);
             ids.push(id);
             let mut sequence = Sequence::new(id, request, sink, arrived);
+            sequence.stamps.expected = expected;
             match leaders.last_mut() {
                 Some(leader) if leader.may_lead(&sequence) => {
                     sequence.leader = Some(leader.id);
@@ -171,6 +180,7 @@ impl Sequence {
                 arrived,
                 admitted: None,
                 first_token: None,
+                expected: None,
             },
             sink: Some(sink),
         }
@@ -231,6 +241,18 @@ impl Sequence {
             priority: self.request.scheduling().priority,
             joined: self.joined.unwrap_or(u64::MAX),
         }
+    }
+
+    /// How long the first token was expected to take, and how long it took, if it has just come.
+    pub(crate) fn first_token_times(&self) -> Option<(Duration, Duration)> {
+        let Stamps {
+            arrived,
+            first_token,
+            expected,
+            ..
+        } = self.stamps;
+        let just_come = self.generated() == 1;
+        just_come.then_some((expected?, first_token?.saturating_sub(arrived)))
     }
 
     /// When the request ends if it has not begun.
@@ -455,6 +477,7 @@ impl Sequence {
             arrived,
             admitted,
             first_token,
+            expected: _,
         } = self.stamps;
         let joined = admitted.unwrap_or(now);
         let answered = first_token.unwrap_or(now);

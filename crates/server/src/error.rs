@@ -162,6 +162,7 @@ impl From<SubmitError> for ApiError {
                 refusal.retry_after = Some(seconds.max(1));
                 refusal
             }
+            SubmitError::TooSlow { .. } => Self::unavailable("too_slow", &error.to_string()),
             SubmitError::ShuttingDown => {
                 Self::unavailable("shutting_down", "the server is shutting down")
             }

@@ -14,6 +14,7 @@ use std::time::Duration;
 use forthwith_core::executor::KvGeometry;
 use forthwith_core::units::{BlockId, SeqId, Tokens};
 
+use crate::cost::{Outlook, PredictionError, Rates, Work};
 use crate::engine::EngineConfig;
 use crate::event::FinishReason;
 use crate::kv::BlockPool;
@@ -28,6 +29,9 @@ pub(crate) struct Scheduler {
     running: Vec<Sequence>,
     /// How many sequences have joined so far.
     joined: u64,
+    first_token_prediction: PredictionError,
+    /// Tokens of an answer, on average over the last ones.
+    answer: f64,
     /// How many wait for the prompt of another.
     parked: usize,
     pool: BlockPool,
@@ -44,6 +48,8 @@ impl Scheduler {
         Self {
             queue: Queue::new(&config.tenant_weights),
             joined: 0,
+            first_token_prediction: PredictionError::default(),
+            answer: 64.0,
             running: Vec::new(),
             pool: BlockPool::new(geometry, config.prefix_cache),
             counters: Counters::default(),
@@ -59,6 +65,27 @@ impl Scheduler {
 
     pub(crate) fn waiting(&self) -> usize {
         self.queue.len() + self.parked
+    }
+
+    pub(crate) fn first_token_prediction(&self) -> PredictionError {
+        self.first_token_prediction
+    }
+
+    /// What is known of the near future.
+    pub(crate) fn outlook(&self, rates: Rates) -> Outlook {
+        let mut outlook = Outlook {
+            rates,
+            decoding: Work::default(),
+            pending: 0,
+            places: self.config.max_running.saturating_sub(self.running.len()),
+            step_tokens: self.config.max_step_tokens.get(),
+            answer: self.answer,
+        };
+        for sequence in &self.running {
+            outlook.decoding.add(1, sequence.length().get());
+            outlook.pending += sequence.pending() - 1;
+        }
+        outlook
     }
 
     /// Prompt tokens of those who wait.
@@ -144,6 +171,9 @@ impl Scheduler {
                     let tenant = sequence.request.scheduling().tenant;
                     self.queue.tenants().charge(tenant, 1);
                     sequence.accept(choice, now);
+                    if let Some((expected, actual)) = sequence.first_token_times() {
+                        self.first_token_prediction.note(expected, actual);
+                    }
                 }
                 Err(error) => sequence.end = Some(End::Failed(error.to_string())),
             }
@@ -202,6 +232,10 @@ impl Scheduler {
     }
 
     fn tell_end(&mut self, mut sequence: Sequence, end: End, now: Duration) {
+        if let End::Finished(FinishReason::End(_) | FinishReason::Length) = end {
+            let length = f64::from(u32::try_from(sequence.generated()).unwrap_or(u32::MAX));
+            self.answer += (length - self.answer) / 16.0;
+        }
         *match &end {
             End::Finished(FinishReason::End(_)) => &mut self.counters.finished_end,
             End::Finished(FinishReason::Length) => &mut self.counters.finished_length,
@@ -310,7 +344,7 @@ mod tests {
 
     fn planned(scheduler: &mut Scheduler) -> Vec<(usize, usize, bool)> {
         let mut plan = StepPlan::default();
-        scheduler.plan(&mut plan, Duration::ZERO);
+        scheduler.plan(&mut plan, &Rates::default(), Duration::ZERO);
         let mut choices = Vec::new();
         for _ in 0..plan.sampled() {
             choices.push(Ok(Choice {
@@ -355,7 +389,7 @@ mod tests {
         let mut scheduler = scheduler_with(&[3, 3], 8);
         planned(&mut scheduler);
         let mut plan = StepPlan::default();
-        scheduler.plan(&mut plan, Duration::ZERO);
+        scheduler.plan(&mut plan, &Rates::default(), Duration::ZERO);
         plan.segments.truncate(1);
         scheduler.fail_step(&plan, "a fault", Duration::ZERO);
         scheduler.check_invariants();

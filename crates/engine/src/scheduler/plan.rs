@@ -9,6 +9,8 @@ use std::time::Duration;
 use forthwith_core::units::{BlockId, Blocks};
 
 use super::{Scheduler, admission};
+use crate::cost::{Rates, Work};
+use crate::kv::BlockPool;
 use crate::sequence::{Sequence, Start};
 
 /// One sequence's part in a step.
@@ -62,6 +64,15 @@ impl StepPlan {
         self.segments.iter().map(|segment| segment.tokens).sum()
     }
 
+    /// What the step costs.
+    pub(crate) fn work(&self, running: &[Sequence]) -> Work {
+        let mut work = Work::default();
+        for segment in &self.segments {
+            work.add(segment.tokens, running[segment.sequence].computed);
+        }
+        work
+    }
+
     /// Sequences that get a token.
     pub(crate) fn sampled(&self) -> usize {
         self.segments
@@ -73,7 +84,7 @@ impl StepPlan {
 
 impl Scheduler {
     /// Plans the next step: takes blocks, sends sequences away and lets others join as needed.
-    pub(crate) fn plan(&mut self, plan: &mut StepPlan, now: Duration) {
+    pub(crate) fn plan(&mut self, plan: &mut StepPlan, rates: &Rates, now: Duration) {
         plan.begin(self.config.max_step_tokens.get());
         plan.expired = self.expire(now);
         // Newcomers of a better priority stand at the end until now.
@@ -81,6 +92,7 @@ impl Scheduler {
             self.running.sort_unstable_by_key(Sequence::rank);
         }
         self.plan_decodes(plan);
+        self.keep_the_gap(plan, rates);
         self.plan_prefills(plan);
         self.admit(plan, now);
     }
@@ -94,6 +106,19 @@ impl Scheduler {
             }
             index += 1;
         }
+    }
+
+    /// Leaves prompts as much of a step beside answers as the target for the gap between tokens
+    /// allows, but at least a block, so that they get on.
+    fn keep_the_gap(&self, plan: &mut StepPlan, rates: &Rates) {
+        if plan.segments.is_empty() || self.config.target_gap == Duration::MAX {
+            return;
+        }
+        let prompt = self.running.iter().find(|sequence| sequence.pending() > 1);
+        let position = prompt.map_or(0, |sequence| sequence.computed);
+        let range = (self.pool.block_size().get(), plan.budget);
+        let work = plan.work(&self.running);
+        plan.budget = rates.prefill_within(self.config.target_gap, work, position, range);
     }
 
     fn plan_prefills(&self, plan: &mut StepPlan) {
@@ -123,6 +148,19 @@ impl Scheduler {
             let Some(first) = self.queue.next() else {
                 return;
             };
+            let reserve = self.pool.total().get() * self.config.watermark_percent / 100;
+            let may_join = |needed, pool: &BlockPool| {
+                admission::may_join(
+                    needed,
+                    pool.free(),
+                    self.running.len(),
+                    Blocks::new(reserve),
+                )
+            };
+            // Whoever joins needs a block of its own; looking for shared ones takes longer.
+            if !may_join(Blocks::new(1), &self.pool) {
+                return;
+            }
             let start = Start::find(first, &self.running, &self.pool, &mut self.shared);
             let held = self
                 .shared
@@ -130,7 +168,7 @@ impl Scheduler {
                 .filter(|&&block| !self.pool.is_idle(block));
             let needed = first.length().blocks_needed(self.pool.block_size());
             let needed = needed - Blocks::new(held.count());
-            if !admission::may_join(needed, self.pool.free(), self.running.len()) {
+            if !may_join(needed, &self.pool) {
                 return;
             }
             let mut cached = first.begin_with(&self.shared, &start, &mut self.pool);

@@ -3,6 +3,7 @@
 
 mod behaviour;
 mod faults;
+mod forecast;
 mod forks;
 mod handle;
 mod order;

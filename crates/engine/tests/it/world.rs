@@ -1,11 +1,12 @@
 //! What the tests share: a hash model, requests, and sinks that remember.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use forthwith_core::clock::ManualClock;
-use forthwith_core::executor::Executor;
+use forthwith_core::executor::{Executor, KvGeometry, StepError, StepInput};
 use forthwith_core::request::{GenerationRequest, Limits, RequestParts, SamplingParams};
-use forthwith_core::units::{Blocks, TenantId, TokenId, Tokens};
+use forthwith_core::units::{BlockId, Blocks, TenantId, TokenId, Tokens};
 use forthwith_engine::{
     Engine, EngineConfig, Event, EventSink, FinishReason, Finished, PrefixCacheConfig,
 };
@@ -25,6 +26,7 @@ pub(crate) struct Shape {
     /// Whether sequences share blocks.
     pub(crate) shares: bool,
     pub(crate) hash_bits: u32,
+    pub(crate) target_gap: Duration,
 }
 
 impl Default for Shape {
@@ -38,6 +40,7 @@ impl Default for Shape {
             max_waiting_tokens: 100_000,
             shares: true,
             hash_bits: 128,
+            target_gap: Duration::MAX,
         }
     }
 }
@@ -59,6 +62,8 @@ impl Shape {
             max_waiting: self.max_waiting,
             max_waiting_tokens: Tokens::new(self.max_waiting_tokens),
             tenant_weights: vec![(TenantId::new(1), 3)],
+            target_gap: self.target_gap,
+            watermark_percent: 1,
             prefix_cache: PrefixCacheConfig {
                 enabled: self.shares,
                 hash_bits: self.hash_bits,
@@ -70,6 +75,36 @@ impl Shape {
     pub(crate) fn engine(self, executor: Box<dyn Executor>) -> Engine {
         let clock = Arc::new(ManualClock::default());
         Engine::new(executor, self.config(), clock)
+    }
+}
+
+/// Takes time for a step, by the clock that the engine reads: a millisecond and one for each token.
+pub(crate) struct Timed {
+    pub(crate) inner: Box<dyn Executor>,
+    pub(crate) clock: Arc<ManualClock>,
+}
+
+impl Executor for Timed {
+    fn vocab(&self) -> usize {
+        self.inner.vocab()
+    }
+
+    fn kv_geometry(&self) -> KvGeometry {
+        self.inner.kv_geometry()
+    }
+
+    fn max_step_tokens(&self) -> Tokens {
+        self.inner.max_step_tokens()
+    }
+
+    fn step(&mut self, input: &StepInput<'_>, logits: &mut Vec<f32>) -> Result<(), StepError> {
+        let tokens = u64::try_from(input.tokens.len()).unwrap();
+        self.clock.advance(Duration::from_millis(1 + tokens));
+        self.inner.step(input, logits)
+    }
+
+    fn copy_block(&mut self, from: BlockId, to: BlockId) {
+        self.inner.copy_block(from, to);
     }
 }
 

@@ -9,7 +9,7 @@ use forthwith_engine::{Counters, Engine, Event, FinishReason, ReuseStop, SubmitE
 
 use super::story::{Deed, Story};
 use crate::faults::Fault;
-use crate::world::{Log, Shape, run_dry};
+use crate::world::{Log, Shape, Timed, run_dry};
 
 /// What happened, to see that the simulation reaches what it is meant to test.
 #[derive(Debug, Default)]
@@ -18,6 +18,7 @@ pub(super) struct Tally {
     pub(super) cancelled: u64,
     pub(super) failed: u64,
     pub(super) refused: u64,
+    pub(super) too_slow: u64,
     pub(super) preemptions: u64,
     pub(super) cached_tokens: u64,
     pub(super) evictions: u64,
@@ -31,6 +32,7 @@ impl Tally {
         self.cancelled += other.cancelled;
         self.failed += other.failed;
         self.refused += other.refused;
+        self.too_slow += other.too_slow;
         self.preemptions += other.preemptions;
         self.cached_tokens += other.cached_tokens;
         self.evictions += other.evictions;
@@ -83,6 +85,7 @@ struct World<'a> {
     faults: bool,
     asked: Vec<Asked>,
     refused: u64,
+    too_slow: u64,
     accepted_tokens: u64,
     clock: Arc<ManualClock>,
 }
@@ -93,8 +96,14 @@ struct World<'a> {
 /// If anything is not as it should be.
 pub(super) fn play(story: &Story) -> Tally {
     let fault = Fault::default();
-    let executor = fault.wrap(story.shape.executor(story.model));
+    let mut executor = fault.wrap(story.shape.executor(story.model));
     let clock = Arc::new(ManualClock::default());
+    if story.timed {
+        executor = Box::new(Timed {
+            inner: executor,
+            clock: Arc::clone(&clock),
+        });
+    }
     let mut world = World {
         engine: Engine::new(executor, story.shape.config(), Arc::clone(&clock) as _),
         clock,
@@ -103,6 +112,7 @@ pub(super) fn play(story: &Story) -> Tally {
         fault,
         asked: Vec::new(),
         refused: 0,
+        too_slow: 0,
         accepted_tokens: 0,
     };
     for deed in &story.deeds {
@@ -177,6 +187,10 @@ impl World<'_> {
                 match error {
                     SubmitError::TooLarge { .. } => assert!(!fits),
                     SubmitError::Busy { .. } => assert!(!has_room),
+                    SubmitError::TooSlow { expected, limit } => {
+                        assert!(fits && has_room && expected > limit);
+                        self.too_slow += 1;
+                    }
                     other => panic!("{other}"),
                 }
             }
@@ -342,6 +356,7 @@ impl World<'_> {
             cancelled: counters.cancelled,
             failed: counters.failed,
             refused: self.refused,
+            too_slow: self.too_slow,
             preemptions: counters.preemptions,
             cached_tokens: counters.cached_tokens,
             evictions: counters.evictions,

@@ -16,6 +16,8 @@ pub(super) struct Story {
     pub(super) shape: Shape,
     /// Whether requests differ in priority and tenant.
     pub(super) ranks: bool,
+    /// Whether steps take time.
+    pub(super) timed: bool,
     pub(super) deeds: Vec<Deed>,
 }
 
@@ -52,6 +54,11 @@ impl Story {
                 100_000
             },
             shares: dice.chance(85),
+            target_gap: if dice.chance(30) {
+                Duration::from_millis(dice.between(0, 20))
+            } else {
+                Duration::MAX
+            },
             hash_bits: if dice.chance(25) {
                 dice.count(0, 4)
             } else {
@@ -71,6 +78,7 @@ impl Story {
             model,
             shape,
             ranks: teller.ranks,
+            timed: teller.dice.chance(50),
             deeds: (0..length).map(|_| teller.deed()).collect(),
         }
     }
@@ -128,6 +136,9 @@ impl Teller {
             .then(|| Duration::from_secs(dice.between(0, 4)));
         let mut scheduling = Scheduling {
             max_queue_time: patience,
+            max_time_to_first_token: dice
+                .chance(5)
+                .then(|| Duration::from_millis(dice.between(0, 200))),
             ..Scheduling::default()
         };
         if self.ranks {
