@@ -309,7 +309,8 @@ impl Engine {
         }
     }
 
-    fn publish(&self) {
+    /// Shows where the engine stands, then tells those who have ended.
+    fn publish(&mut self) {
         *self
             .published
             .lock()
@@ -317,6 +318,7 @@ impl Engine {
             snapshot: self.snapshot(),
             outlook: self.outlook,
         };
+        self.scheduler.dismiss();
     }
 
     pub(crate) fn door(&self) -> Door {
