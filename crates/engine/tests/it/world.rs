@@ -64,6 +64,7 @@ impl Shape {
             tenant_weights: vec![(TenantId::new(1), 3)],
             target_gap: self.target_gap,
             watermark_percent: 1,
+            stuck_after: Duration::from_mins(1),
             prefix_cache: PrefixCacheConfig {
                 enabled: self.shares,
                 hash_bits: self.hash_bits,
