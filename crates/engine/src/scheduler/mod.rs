@@ -120,8 +120,9 @@ impl Scheduler {
         if let Some(sequence) = running {
             sequence.end = Some(End::Finished(FinishReason::Cancelled));
             self.remove_ended(now);
-        } else if let Some(sequence) = self.queue.remove(id) {
-            self.end_waiting(sequence, FinishReason::Cancelled, now);
+        } else if let Some((sequence, inherited)) = self.queue.remove(id) {
+            self.parked -= usize::from(inherited);
+            self.tell_end(sequence, End::Finished(FinishReason::Cancelled), now);
         } else {
             self.cancel_follower(id, now);
         }
@@ -142,8 +143,9 @@ impl Scheduler {
             sequence.end = Some(End::Finished(FinishReason::Cancelled));
         }
         self.remove_ended(now);
-        while let Some(sequence) = self.queue.take_next() {
-            self.end_waiting(sequence, FinishReason::Cancelled, now);
+        while let Some(mut sequence) = self.queue.take_next() {
+            self.hand_over(&mut sequence);
+            self.tell_end(sequence, End::Finished(FinishReason::Cancelled), now);
         }
     }
 
@@ -212,11 +214,6 @@ impl Scheduler {
         while let Some(sequence) = self.running.pop() {
             self.queue.put_back(sequence);
         }
-    }
-
-    fn end_waiting(&mut self, mut sequence: Sequence, reason: FinishReason, now: Duration) {
-        self.hand_over(&mut sequence);
-        self.tell_end(sequence, End::Finished(reason), now);
     }
 
     /// Ends the requests that have waited too long. Returns how many.

@@ -14,6 +14,9 @@ use forthwith_models::hash_model::{HashCapacity, HashModel};
 
 pub(crate) const MODEL: HashModel = HashModel { vocab: 50, seed: 1 };
 
+/// The share of tenant 1; all others have one.
+pub(crate) const WEIGHT_OF_ONE: usize = 3;
+
 /// The shape of an engine under test.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
