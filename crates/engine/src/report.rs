@@ -50,6 +50,8 @@ pub struct Counters {
     pub preemptions: u64,
     /// Times a cached block was emptied because its memory was needed.
     pub evictions: u64,
+    /// Blocks copied for sequences that continue inside a block of another.
+    pub copied_blocks: u64,
     /// Steps that ran the model.
     pub steps: u64,
     /// Tokens that went through the model, repeated work included.

@@ -158,6 +158,7 @@ impl Scheduler {
     ) {
         self.counters.steps += 1;
         self.counters.step_tokens += plan.tokens() as u64;
+        self.counters.copied_blocks += plan.copies.len() as u64;
         let mut choices = choices.drain(..);
         for segment in &plan.segments {
             let sequence = &mut self.running[segment.sequence];

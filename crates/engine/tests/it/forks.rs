@@ -59,6 +59,8 @@ fn choices_cost_one_prefill_and_answer_as_if_alone() {
             // The others compute the prompt's last token alone.
             let counters = engine.snapshot().counters;
             assert_eq!(counters.prompt_tokens, u64::from(length + 3));
+            let copies = if (length - 1).is_multiple_of(4) { 0 } else { 3 };
+            assert_eq!(counters.copied_blocks, copies, "{length} tokens");
             assert_eq!(counters.cached_tokens, u64::from(3 * (length - 1)));
             let cached = logs[3].finished().unwrap().cached_tokens;
             assert_eq!(cached.get() as u64, u64::from(length - 1));

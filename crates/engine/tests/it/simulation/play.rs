@@ -23,6 +23,7 @@ pub(super) struct Tally {
     pub(super) cached_tokens: u64,
     pub(super) evictions: u64,
     pub(super) expired: u64,
+    pub(super) copied_blocks: u64,
     pub(super) steps: u64,
 }
 
@@ -37,6 +38,7 @@ impl Tally {
         self.cached_tokens += other.cached_tokens;
         self.evictions += other.evictions;
         self.expired += other.expired;
+        self.copied_blocks += other.copied_blocks;
         self.steps += other.steps;
     }
 }
@@ -263,6 +265,7 @@ impl World<'_> {
             prompt_tokens: snapshot.counters.prompt_tokens,
             preemptions: snapshot.counters.preemptions,
             evictions: snapshot.counters.evictions,
+            copied_blocks: snapshot.counters.copied_blocks,
             steps: snapshot.counters.steps,
             step_tokens: snapshot.counters.step_tokens,
             faults: snapshot.counters.faults,
@@ -361,6 +364,7 @@ impl World<'_> {
             cached_tokens: counters.cached_tokens,
             evictions: counters.evictions,
             expired: counters.expired,
+            copied_blocks: counters.copied_blocks,
             steps: counters.steps,
         }
     }
