@@ -4,7 +4,7 @@ use forthwith_core::clock::ManualClock;
 use forthwith_core::request::{GenerationRequest, RequestParts, SamplingParams};
 use forthwith_core::units::{Blocks, TokenId, Tokens};
 use forthwith_cpu::{Cpu, CpuConfig, IsaChoice};
-use forthwith_engine::{Engine, EngineConfig, Event};
+use forthwith_engine::{Engine, EngineConfig, Event, PrefixCacheConfig, Submission};
 use forthwith_text::Tokenizer;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
@@ -35,12 +35,22 @@ const PROMPTS: [&str; 20] = [
 const ANSWER: usize = 24;
 
 fn engine(path: &Path, threads: usize, max_running: usize) -> (Engine, Tokenizer) {
+    sharing_engine(path, threads, max_running, (32, true))
+}
+
+/// An engine with so many cache blocks, that shares them or does not.
+fn sharing_engine(
+    path: &Path,
+    threads: usize,
+    max_running: usize,
+    (blocks, shares): (usize, bool),
+) -> (Engine, Tokenizer) {
     let file = forthwith_weights::open(path).unwrap();
     let program = Arc::new(forthwith_models::build(&file).unwrap());
     let config = CpuConfig {
         threads,
         isa: IsaChoice::best(),
-        kv_blocks: Blocks::new(32),
+        kv_blocks: Blocks::new(blocks),
         max_step_tokens: Tokens::new(48),
     };
     let cpu = Cpu::load(program, &file, &config, &|_, _| {}).unwrap();
@@ -49,6 +59,10 @@ fn engine(path: &Path, threads: usize, max_running: usize) -> (Engine, Tokenizer
         max_step_tokens: Tokens::new(48),
         context: Tokens::new(256),
         max_waiting: 100,
+        prefix_cache: PrefixCacheConfig {
+            enabled: shares,
+            ..PrefixCacheConfig::default()
+        },
         ..EngineConfig::default()
     };
     let engine = Engine::new(Box::new(cpu), config, Arc::new(ManualClock::default()));
@@ -124,4 +138,97 @@ fn real_smollm2_answers_stay_the_same() {
 #[test]
 fn real_gemma3_answers_stay_the_same() {
     check("gemma3-270m");
+}
+
+/// Every third of these is a choice of the same prompt as the two before it; all begin alike.
+fn alike(tokenizer: &Tokenizer, engine: &Engine) -> Vec<GenerationRequest> {
+    let system =
+        "You are a careful assistant. Answer in one short sentence, and never guess. ".repeat(5);
+    let request = |(index, prompt): (usize, &&str)| {
+        let text = format!("{system}{}", prompt);
+        let parts = RequestParts {
+            max_tokens: Some(ANSWER as u64),
+            sampling: SamplingParams {
+                temperature: if index.is_multiple_of(2) { 0.0 } else { 0.8 },
+                choice: u32::try_from(index).unwrap(),
+                ..SamplingParams::default()
+            },
+            logprobs: Some(3),
+            ..RequestParts::new(tokenizer.encode_prompt(&text).unwrap())
+        };
+        GenerationRequest::new(parts, engine.limits()).unwrap()
+    };
+    let prompts: Vec<&str> = PROMPTS[..4]
+        .iter()
+        .flat_map(|prompt| [*prompt; 3])
+        .collect();
+    prompts.iter().enumerate().map(request).collect()
+}
+
+/// Runs all of them, in groups of this size, and returns their tokens with log-probabilities.
+fn run_alike(engine: &mut Engine, tokenizer: &Tokenizer, group: usize) -> Vec<Vec<Event>> {
+    let mut submitted = Vec::new();
+    for choices in alike(tokenizer, engine).chunks(group) {
+        let choice = |request: &GenerationRequest| -> Submission {
+            let (sender, events) = channel();
+            submitted.push(events);
+            (
+                request.clone(),
+                Box::new(move |event| drop(sender.send(event))),
+            )
+        };
+        let choices: Vec<Submission> = choices.iter().map(choice).collect();
+        engine.submit_group(choices).unwrap();
+    }
+    while !engine.is_idle() {
+        assert!(!engine.step().faulted);
+    }
+    let is_token = |event: &Event| matches!(event, Event::Token(_));
+    let answers = submitted
+        .iter()
+        .map(|events| events.try_iter().filter(is_token).collect());
+    answers.collect()
+}
+
+/// What is shared, found, copied or computed again is the same to the last bit.
+fn check_sharing(model: &str) {
+    let Some(path) = super::real_model(&format!("{model}.gguf")) else {
+        return;
+    };
+    let (mut alone, tokenizer) = sharing_engine(&path, 2, 1, (32, false));
+    let expected = run_alike(&mut alone, &tokenizer, 1);
+    assert_eq!(alone.snapshot().counters.cached_tokens, 0);
+    let (mut shared, _) = sharing_engine(&path, 1, 8, (64, true));
+    assert!(expected == run_alike(&mut shared, &tokenizer, 1), "company");
+    let cold = shared.snapshot().counters;
+    assert!(
+        expected == run_alike(&mut shared, &tokenizer, 1),
+        "a warm cache"
+    );
+    let warm = shared.snapshot().counters;
+    assert!(
+        warm.cached_tokens - cold.cached_tokens >= 12 * 64,
+        "{warm:?}"
+    );
+    let (mut forked, _) = sharing_engine(&path, 2, 8, (64, false));
+    assert!(expected == run_alike(&mut forked, &tokenizer, 3), "forks");
+    assert!(forked.snapshot().counters.copied_blocks > 0);
+    let (mut tight, _) = sharing_engine(&path, 2, 8, (9, true));
+    assert!(
+        expected == run_alike(&mut tight, &tokenizer, 3),
+        "a tiny cache"
+    );
+    let counters = tight.snapshot().counters;
+    assert!(counters.evictions > 0, "{counters:?}");
+    eprintln!("{model}: {counters:?}");
+}
+
+#[test]
+fn real_smollm2_shares_blocks_without_a_trace() {
+    check_sharing("smollm2");
+}
+
+#[test]
+fn real_gemma3_shares_blocks_without_a_trace() {
+    check_sharing("gemma3-270m");
 }
