@@ -101,7 +101,7 @@ fn load_file(
     let tokenizer = Tokenizer::from_gguf(file.metadata())?;
     check_vocabulary(&program, &tokenizer)?;
     let template = chat_template(settings, Some(&file), &tokenizer)?;
-    let mut warnings = Vec::new();
+    let mut warnings = settings.compute.warnings();
     let trained = program.context;
     let context = settings.context.map_or(trained, Tokens::new);
     if context > trained {
@@ -111,6 +111,14 @@ fn load_file(
         ));
     }
     let ledger = ledger(&program, context, settings)?;
+    if ledger.total() > ledger.available {
+        warnings.push(format!(
+            "this needs {} of memory, {} are free: the machine may swap or stop the process; \
+             give less with --kv-memory",
+            ledger.total(),
+            ledger.available
+        ));
+    }
     reporter.note(&format!("{id}: {}", settings.compute));
     reporter.note(&format!("{id}: memory: {ledger}"));
     let config = CpuConfig {

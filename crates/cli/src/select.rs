@@ -28,6 +28,21 @@ impl Compute {
     }
 }
 
+impl Compute {
+    /// What a user should know about the choices.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let usable = usable_cpus();
+        let crowded = (self.threads > usable).then(|| {
+            format!(
+                "{} threads share the {usable} CPUs that this process may use: threads wait for \
+                 one another, {usable} or fewer are faster",
+                self.threads
+            )
+        });
+        crowded.into_iter().collect()
+    }
+}
+
 impl fmt::Display for Compute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let source = |given| if given { "given" } else { "detected" };
