@@ -112,8 +112,8 @@ fn check(model: &str) {
         let text = tokenizer.decode(answer);
         eprintln!("{model}: {prompt:?} … {text:?}");
         // Sense is for a reader of the line above to judge; broken text is not.
-        let words = text.split_whitespace().count();
-        assert!(!text.contains('\u{fffd}') && words >= 3, "{text:?}");
+        let empty = text.trim().is_empty();
+        assert!(!text.contains('\u{fffd}') && !empty, "{text:?}");
     }
 }
 
