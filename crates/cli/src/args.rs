@@ -7,7 +7,7 @@ use crate::size;
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Parser, Subcommand};
 use forthwith_core::units::Bytes;
-use forthwith_cpu::IsaChoice;
+use forthwith_cpu::{IsaChoice, KvFormat};
 use forthwith_hub::{DEFAULT_MODEL, Hub};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -76,6 +76,9 @@ pub(crate) struct ComputeArgs {
     /// Instruction set: scalar or avx2 [default: the fastest present]
     #[arg(long, value_name = "NAME", env = "FORTHWITH_ISA", value_parser = IsaChoice::named)]
     pub(crate) isa: Option<IsaChoice>,
+    /// Storage of cached keys and values: f16, bf16, f32 or q8_0
+    #[arg(long, value_name = "FORMAT", env = "FORTHWITH_KV_FORMAT", default_value_t, value_parser = KvFormat::named)]
+    pub(crate) kv_format: KvFormat,
 }
 
 /// Answers a prompt, or opens a chat when there is none.

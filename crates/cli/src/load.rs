@@ -124,6 +124,7 @@ fn load_file(
     let config = CpuConfig {
         threads: settings.compute.threads,
         isa: settings.compute.isa,
+        kv_format: settings.compute.kv_format,
         kv_blocks: ledger.blocks,
         max_step_tokens: MAX_STEP_TOKENS,
     };
@@ -165,7 +166,7 @@ fn ledger(program: &Program, context: Tokens, settings: &LoadSettings) -> Result
         weights: weight_bytes(program),
         workspace: workspace_bytes(program, MAX_STEP_TOKENS, per_request, threads),
         reserve: RESERVE,
-        block_bytes: kv_block_bytes(program),
+        block_bytes: kv_block_bytes(program, settings.compute.kv_format),
         block_size: BLOCK_SIZE,
         context,
         max_running: settings.max_running,

@@ -3,7 +3,7 @@
 use forthwith_core::clock::ManualClock;
 use forthwith_core::request::{GenerationRequest, RequestParts, SamplingParams, StopRules};
 use forthwith_core::units::{Blocks, TokenId, Tokens};
-use forthwith_cpu::{Cpu, CpuConfig, IsaChoice};
+use forthwith_cpu::{Cpu, CpuConfig, IsaChoice, KvFormat};
 use forthwith_engine::{Engine, EngineConfig, Event};
 use forthwith_text::Tokenizer;
 use std::path::Path;
@@ -40,6 +40,7 @@ fn engine(path: &Path, threads: usize, max_running: usize) -> (Engine, Tokenizer
     let config = CpuConfig {
         threads,
         isa: IsaChoice::best(),
+        kv_format: KvFormat::F16,
         kv_blocks: Blocks::new(32),
         max_step_tokens: Tokens::new(48),
     };
