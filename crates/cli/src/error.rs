@@ -1,5 +1,6 @@
 //! How a command ends when it does not end well: one clear line and an exit code.
 
+use crate::printable;
 use forthwith_core::request::RequestError;
 use forthwith_hub::HubError;
 use forthwith_models::LoadError;
@@ -51,7 +52,8 @@ impl Failure {
     pub(crate) fn report(&self) -> ExitCode {
         if !self.message.is_empty() {
             let words: Vec<&str> = self.message.split_whitespace().collect();
-            eprintln!("error: {}", crate::printable::line(&words.join(" ")));
+            let line = printable::line(&words.join(" "));
+            printable::say(format_args!("error: {line}"));
         }
         ExitCode::from(self.code)
     }

@@ -3,6 +3,7 @@
 use crate::args::{ServeArgs, SharedArgs};
 use crate::error::Failure;
 use crate::load::{LoadSettings, LoadedModel, load};
+use crate::printable::say;
 use crate::progress::Reporter;
 use crate::select::Compute;
 use forthwith_core::request::SamplingParams;
@@ -30,8 +31,11 @@ pub(crate) fn run(args: &ServeArgs, shared: &SharedArgs) -> Result<(), Failure> 
         settings,
     };
     let server = bind(&config).map_err(failure)?;
-    eprintln!("listening on http://{}, loading", server.address());
-    let ready = |address| eprintln!("ready on http://{address}");
+    say(format_args!(
+        "listening on http://{}, loading",
+        server.address()
+    ));
+    let ready = |address| say(format_args!("ready on http://{address}"));
     server.run(Box::new(loader), ready).map_err(failure)
 }
 

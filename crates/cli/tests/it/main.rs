@@ -5,6 +5,7 @@ mod cases;
 mod continuation;
 mod golden;
 mod models;
+mod pipes;
 mod serve;
 mod server;
 

@@ -43,11 +43,7 @@ impl Loading {
             .spawn()
             .unwrap();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let server = Server {
-            child,
-            address: String::new(),
-            log: Vec::new(),
-        };
+        let server = Server::of(child, String::new());
         let mut loading = Self { server, lines };
         loading.server.address = loading.read_until("listening on http://", ", loading");
         loading
@@ -88,6 +84,15 @@ impl Loading {
 }
 
 impl Server {
+    /// A server that was started elsewhere.
+    pub(crate) fn of(child: Child, address: String) -> Self {
+        Self {
+            child,
+            address,
+            log: Vec::new(),
+        }
+    }
+
     pub(crate) fn start(model: &str, more: &[&str]) -> Self {
         Loading::start(model, more).ready()
     }
