@@ -158,7 +158,7 @@ Examples:
   curl http://127.0.0.1:8080/v1/chat/completions -H 'content-type: application/json' \\
     -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'")]
 pub(crate) struct ServeArgs {
-    /// Model: alias, path or hf:owner/repo[:file]; repeat to serve several, the first is the default
+    /// Model: alias, path or hf:owner/repo[:file]; repeat to serve several, then requests name theirs
     #[arg(long, short, value_name = "NAME|PATH", env = "FORTHWITH_MODEL", default_value = DEFAULT_MODEL, action = ArgAction::Append)]
     pub(crate) model: Vec<String>,
     /// Address to listen on; 0.0.0.0 opens the server to the network

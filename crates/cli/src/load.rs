@@ -9,7 +9,7 @@ use forthwith_core::program::Program;
 use forthwith_core::units::{Blocks, Bytes, TokenId, Tokens};
 use forthwith_cpu::{BLOCK_SIZE, Cpu, CpuConfig, kv_block_bytes, weight_bytes, workspace_bytes};
 use forthwith_engine::budget::{KvMemory, Ledger, MemoryNeeds};
-use forthwith_engine::{Engine, EngineConfig, EngineHandle};
+use forthwith_engine::{Engine, EngineConfig, EngineHandle, PrefixCacheConfig};
 use forthwith_hub::{Hub, Located, Progress as _};
 use forthwith_models::toy::Toy;
 use forthwith_text::{ChatTemplate, Tokenizer};
@@ -195,6 +195,8 @@ fn spawn(executor: Box<dyn Executor>, context: Tokens, settings: &LoadSettings) 
         max_step_tokens: MAX_STEP_TOKENS,
         context,
         max_waiting: MAX_WAITING,
+        prefix_cache: PrefixCacheConfig::keyed_at_random(),
+        ..EngineConfig::default()
     };
     EngineHandle::spawn(Engine::new(
         executor,

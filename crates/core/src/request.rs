@@ -1,6 +1,8 @@
 //! A generation request, valid by construction: every limit is checked here and nowhere else.
 
-use crate::units::{TokenId, Tokens};
+use std::time::Duration;
+
+use crate::units::{TenantId, TokenId, Tokens};
 
 /// What the model and the operator allow; requests are checked against it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +81,19 @@ pub struct StopRules {
     pub ignore_end: bool,
 }
 
+/// Where a request stands among others. It never changes what is answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scheduling {
+    /// Lower comes first; requests of different priority are never compared otherwise.
+    pub priority: i32,
+    /// Who asks; tenants of one priority share the engine by served tokens.
+    pub tenant: TenantId,
+    /// The request ends unanswered if it has not begun after this time.
+    pub max_queue_time: Option<Duration>,
+    /// The request is refused at once if its first token is expected later than this.
+    pub max_time_to_first_token: Option<Duration>,
+}
+
 /// What a caller asks for, unchecked.
 #[derive(Clone, Debug)]
 pub struct RequestParts {
@@ -92,6 +107,28 @@ pub struct RequestParts {
     pub stop: StopRules,
     /// Report the log-probability of each chosen token and of this many of the most likely ones.
     pub logprobs: Option<u32>,
+    /// Only requests with the same salt share cached blocks; at most [`MAX_CACHE_SALT`] bytes.
+    pub cache_salt: Option<Vec<u8>>,
+    /// Compute the whole prompt, whatever the cache holds, and share nothing.
+    pub bypass_cache: bool,
+    /// Where the request stands among others.
+    pub scheduling: Scheduling,
+}
+
+impl RequestParts {
+    /// A request to continue a prompt, everything else as by default.
+    pub fn new(prompt: Vec<TokenId>) -> Self {
+        Self {
+            prompt,
+            max_tokens: None,
+            sampling: SamplingParams::default(),
+            stop: StopRules::default(),
+            logprobs: None,
+            cache_salt: None,
+            bypass_cache: false,
+            scheduling: Scheduling::default(),
+        }
+    }
 }
 
 /// A request that the engine can run without further checks.
@@ -102,10 +139,16 @@ pub struct GenerationRequest {
     sampling: SamplingParams,
     stop: StopRules,
     logprobs: Option<u32>,
+    cache_salt: Option<Vec<u8>>,
+    bypass_cache: bool,
+    scheduling: Scheduling,
 }
 
 /// The most alternatives that `logprobs` may ask for.
 pub const MAX_LOGPROBS: u32 = 20;
+
+/// The longest `cache_salt`, in bytes.
+pub const MAX_CACHE_SALT: usize = 256;
 
 /// A request breaks a limit. The message names the value and the remedy; [`RequestError::field`] the field.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -190,6 +233,9 @@ impl GenerationRequest {
             sampling,
             stop,
             logprobs,
+            cache_salt,
+            bypass_cache,
+            scheduling,
         } = parts;
         let length = Tokens::new(prompt.len());
         if prompt.is_empty() {
@@ -231,12 +277,19 @@ impl GenerationRequest {
         if let Some(count) = logprobs.filter(|&count| count > MAX_LOGPROBS) {
             return Err(out_of_range("logprobs", &count, "0 to 20"));
         }
+        if let Some(salt) = cache_salt.as_ref().filter(|s| s.len() > MAX_CACHE_SALT) {
+            let length = format!("{} bytes", salt.len());
+            return Err(out_of_range("cache_salt", &length, "up to 256 bytes"));
+        }
         Ok(Self {
             prompt,
             max_tokens,
             sampling,
             stop,
             logprobs,
+            cache_salt,
+            bypass_cache,
+            scheduling,
         })
     }
 
@@ -263,6 +316,21 @@ impl GenerationRequest {
     /// How many alternatives to report, if log-probabilities are wanted.
     pub fn logprobs(&self) -> Option<u32> {
         self.logprobs
+    }
+
+    /// Only requests with the same salt share cached blocks.
+    pub fn cache_salt(&self) -> Option<&[u8]> {
+        self.cache_salt.as_deref()
+    }
+
+    /// Whether the whole prompt is computed, whatever the cache holds.
+    pub fn bypasses_cache(&self) -> bool {
+        self.bypass_cache
+    }
+
+    /// Where the request stands among others.
+    pub fn scheduling(&self) -> Scheduling {
+        self.scheduling
     }
 }
 
@@ -316,13 +384,7 @@ mod tests {
     };
 
     fn parts(prompt: usize) -> RequestParts {
-        RequestParts {
-            prompt: vec![TokenId::new(7); prompt],
-            max_tokens: None,
-            sampling: SamplingParams::default(),
-            stop: StopRules::default(),
-            logprobs: None,
-        }
+        RequestParts::new(vec![TokenId::new(7); prompt])
     }
 
     #[test]
@@ -345,7 +407,8 @@ mod tests {
     #[test]
     fn numbers_outside_their_range_name_the_field() {
         type Change = fn(&mut RequestParts);
-        let cases: [(&str, Change); 9] = [
+        let cases: [(&str, Change); 10] = [
+            ("cache_salt", |p| p.cache_salt = Some(vec![0; 257])),
             ("temperature", |p| p.sampling.temperature = f32::NAN),
             ("temperature", |p| p.sampling.temperature = f32::INFINITY),
             ("top_p", |p| p.sampling.top_p = 1.000_001),

@@ -112,6 +112,10 @@ unit!(
     Bytes(u64)
 );
 id!(
+    /// Someone whose requests are served as one party, such as an API key.
+    TenantId(u64)
+);
+id!(
     /// An entry of a model's vocabulary.
     TokenId(u32)
 );

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use forthwith_core::clock::SystemClock;
-use forthwith_core::request::{GenerationRequest, RequestParts, SamplingParams, StopRules};
+use forthwith_core::request::{GenerationRequest, RequestParts, SamplingParams};
 use forthwith_core::units::{Blocks, TokenId, Tokens};
 use forthwith_engine::{Engine, EngineConfig, Event};
 use forthwith_models::toy::Toy;
@@ -19,20 +19,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         max_step_tokens: Tokens::new(64),
         context: Tokens::new(96),
         max_waiting: 100,
+        ..EngineConfig::default()
     };
     let executor = Box::new(Arc::clone(&toy).executor(Blocks::new(7)));
     let mut engine = Engine::new(executor, config, Arc::new(SystemClock::start()));
 
     for seed in 0..12 {
         let parts = RequestParts {
-            prompt: vec![TokenId::new(0); 20],
             max_tokens: Some(60),
             sampling: SamplingParams {
                 seed,
                 ..SamplingParams::default()
             },
-            stop: StopRules::default(),
-            logprobs: None,
+            ..RequestParts::new(vec![TokenId::new(0); 20])
         };
         let request = GenerationRequest::new(parts, engine.limits())?;
         let speaker = Arc::clone(&toy);

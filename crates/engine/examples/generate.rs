@@ -16,6 +16,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         max_step_tokens: Tokens::new(64),
         context: Tokens::new(256),
         max_waiting: 1,
+        ..EngineConfig::default()
     };
     let executor = Box::new(Arc::clone(&toy).executor(Blocks::new(8)));
     let mut engine = Engine::new(executor, config, Arc::new(SystemClock::start()));
@@ -23,19 +24,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let prompt = "the server";
     let known = |word: &str| toy.words().iter().position(|known| known == word);
     let prompt_tokens: Option<Vec<usize>> = prompt.split(' ').map(known).collect();
+    let prompt_tokens = prompt_tokens
+        .ok_or("the toy does not know a word of the prompt")?
+        .into_iter()
+        .map(|id| u32::try_from(id).map(TokenId::new))
+        .collect::<Result<_, _>>()?;
     let parts = RequestParts {
-        prompt: prompt_tokens
-            .ok_or("the toy does not know a word of the prompt")?
-            .into_iter()
-            .map(|id| u32::try_from(id).map(TokenId::new))
-            .collect::<Result<_, _>>()?,
         max_tokens: Some(6),
         sampling: SamplingParams::greedy(),
         stop: StopRules {
             end_tokens: toy.end_tokens(),
             ..StopRules::default()
         },
-        logprobs: None,
+        ..RequestParts::new(prompt_tokens)
     };
     let request = GenerationRequest::new(parts, engine.limits())?;
 

@@ -1,29 +1,33 @@
 //! The heartbeat: plan, run, sample, commit, report.
 //!
-//! One step is synchronous and deterministic: the same requests in the same order give the same
-//! tokens, whatever the clock says. A step is also the fault boundary: if the model or the engine
+//! One step is synchronous and deterministic: the same requests give the same tokens, whatever the
+//! order and whatever the clock says. The clock stamps events; it ends requests that waited too long,
+//! and teaches the cost model, which sizes the pieces of prompts if the operator sets a target. A step is also the fault boundary: if the model or the engine
 //! fails inside it, the requests of that step fail and the engine goes on.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use forthwith_core::clock::Clock;
 use forthwith_core::executor::{Executor, StepError};
 use forthwith_core::request::{GenerationRequest, Limits};
-use forthwith_core::units::{SeqId, Tokens};
+use forthwith_core::units::{SeqId, TenantId, Tokens};
 
 use crate::batch::Batch;
+use crate::cost::{CostModel, Outlook};
 use crate::event::EventSink;
 use crate::handle::SubmitError;
+use crate::kv::PrefixCacheConfig;
 use crate::report::{EngineSnapshot, StepReport};
-use crate::sampling::{Choice, SampleError, Sampler};
+use crate::sampling::{self, SampleError, Sampler};
 use crate::scheduler::Scheduler;
-use crate::scheduler::admission::Capacity;
+use crate::scheduler::admission::{Capacity, QueueLimits, QueueLoad};
 use crate::scheduler::plan::StepPlan;
-use crate::sequence::Sequence;
+use crate::sequence::{Group, Sequence, Submission};
 
 /// What the engine may do at once; everything is decided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineConfig {
     /// Sequences that run at the same time; never more than a step has tokens.
     pub max_running: usize,
@@ -33,6 +37,35 @@ pub struct EngineConfig {
     pub context: Tokens,
     /// Requests that may wait; more are refused.
     pub max_waiting: usize,
+    /// Prompt tokens that may wait; beyond it requests are refused unless nobody waits.
+    pub max_waiting_tokens: Tokens,
+    /// Blocks that a newcomer leaves free while others run, in percent of all.
+    pub watermark_percent: usize,
+    /// How far apart the tokens of an answer should come at most. If more is known of the costs, the
+    /// pieces of prompts that steps carry beside answers are cut to it; [`Duration::MAX`] cuts none.
+    /// Which steps there are then depends on the clock; answers never do.
+    pub target_gap: Duration,
+    /// The shares of tenants that do not have a share of 1.
+    pub tenant_weights: Vec<(TenantId, u32)>,
+    /// Whether and how requests share what they have in common.
+    pub prefix_cache: PrefixCacheConfig,
+}
+
+impl Default for EngineConfig {
+    /// A small engine: 16 sequences at once, 512 tokens a step, 4,096 a request, 256 that wait.
+    fn default() -> Self {
+        Self {
+            max_running: 16,
+            max_step_tokens: Tokens::new(512),
+            context: Tokens::new(4096),
+            max_waiting: 256,
+            max_waiting_tokens: Tokens::new(1 << 20),
+            watermark_percent: 1,
+            target_gap: Duration::MAX,
+            tenant_weights: Vec::new(),
+            prefix_cache: PrefixCacheConfig::default(),
+        }
+    }
 }
 
 /// Generates tokens for many requests at once.
@@ -42,20 +75,35 @@ pub struct Engine {
     sampler: Sampler,
     plan: StepPlan,
     batch: Batch,
-    choices: Vec<Result<Choice, SampleError>>,
+    choices: Vec<Result<sampling::Choice, SampleError>>,
     limits: Limits,
     capacity: Capacity,
-    max_waiting: usize,
+    queue_limits: QueueLimits,
+    cost: CostModel,
+    outlook: Outlook,
+    /// When the step began.
+    began: Duration,
     clock: Arc<dyn Clock>,
-    published: Arc<Mutex<EngineSnapshot>>,
+    published: Arc<Mutex<Published>>,
     next_id: u64,
+}
+
+/// What other threads see of the engine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Published {
+    pub(crate) snapshot: EngineSnapshot,
+    pub(crate) outlook: Outlook,
 }
 
 impl Engine {
     /// An engine that owns the executor and all its cache blocks.
-    pub fn new(executor: Box<dyn Executor>, config: EngineConfig, clock: Arc<dyn Clock>) -> Self {
+    pub fn new(
+        executor: Box<dyn Executor>,
+        mut config: EngineConfig,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
         let geometry = executor.kv_geometry();
-        let step_tokens = config.max_step_tokens.min(executor.max_step_tokens());
+        config.max_step_tokens = config.max_step_tokens.min(executor.max_step_tokens());
         let capacity = Capacity {
             blocks: geometry.blocks,
             block_size: geometry.block_size,
@@ -64,8 +112,17 @@ impl Engine {
             vocab: executor.vocab(),
             context: config.context.min(capacity.tokens()),
         };
-        let scheduler = Scheduler::new(geometry, config.max_running, step_tokens.get());
-        let published = Arc::new(Mutex::new(snapshot(&scheduler)));
+        let queue_limits = QueueLimits {
+            requests: config.max_waiting,
+            tokens: config.max_waiting_tokens,
+        };
+        let scheduler = Scheduler::new(geometry, config);
+        let cost = CostModel::new();
+        let outlook = scheduler.outlook(cost.rates());
+        let published = Arc::new(Mutex::new(Published {
+            snapshot: snapshot(&scheduler, &cost),
+            outlook,
+        }));
         Self {
             sampler: Sampler::new(limits.vocab),
             executor,
@@ -75,7 +132,10 @@ impl Engine {
             choices: Vec::new(),
             limits,
             capacity,
-            max_waiting: config.max_waiting,
+            queue_limits,
+            cost,
+            outlook,
+            began: Duration::ZERO,
             clock,
             published,
             next_id: 0,
@@ -97,21 +157,36 @@ impl Engine {
         request: GenerationRequest,
         sink: Box<dyn EventSink>,
     ) -> Result<SeqId, SubmitError> {
-        self.capacity.check(&request)?;
-        if self.scheduler.waiting() >= self.max_waiting {
-            return Err(SubmitError::Busy {
-                waiting: self.scheduler.waiting(),
-                limit: self.max_waiting,
-            });
+        let ids = self.submit_group(vec![(request, sink)])?;
+        Ok(ids[0])
+    }
+
+    /// Takes in several requests at once, all or none. Those with the same prompt are computed
+    /// from one prefill, and answer as if each had come alone.
+    ///
+    /// # Errors
+    /// As [`Engine::submit`].
+    pub fn submit_group(&mut self, choices: Vec<Submission>) -> Result<Vec<SeqId>, SubmitError> {
+        self.capacity.check_all(&choices)?;
+        let load = self.load();
+        let expected = self.queue_limits.check(load, &self.outlook, &choices)?;
+        let group = Group::new(choices, self.next_id, self.clock.now(), expected);
+        for sequence in group.leaders {
+            self.enqueue(sequence);
         }
-        let id = SeqId::new(self.next_id);
-        self.enqueue(Sequence::new(id, request, sink, self.clock.now()));
-        Ok(id)
+        Ok(group.ids)
+    }
+
+    fn load(&self) -> QueueLoad {
+        QueueLoad {
+            requests: self.scheduler.waiting(),
+            tokens: Tokens::new(self.scheduler.waiting_tokens()),
+        }
     }
 
     /// Takes in a sequence that was checked at the door.
     pub(crate) fn enqueue(&mut self, sequence: Sequence) {
-        self.next_id = self.next_id.max(sequence.id.get() + 1);
+        self.next_id = self.next_id.max(sequence.last_id().get() + 1);
         self.scheduler.enqueue(sequence);
         self.publish();
     }
@@ -135,7 +210,7 @@ impl Engine {
 
     /// Where the engine stands.
     pub fn snapshot(&self) -> EngineSnapshot {
-        snapshot(&self.scheduler)
+        snapshot(&self.scheduler, &self.cost)
     }
 
     /// Runs the model once over all that is due, and sends every event that follows from it.
@@ -146,11 +221,21 @@ impl Engine {
             Ok(Err(error)) => self.recover(&error.to_string()),
             Err(_) => self.recover("the engine hit an internal error"),
         };
+        self.outlook = self.scheduler.outlook(self.cost.rates());
         self.publish();
         if cfg!(debug_assertions) {
-            self.scheduler.check_invariants();
+            self.check_invariants();
         }
         report
+    }
+
+    /// Checks that blocks and owners add up and that every request stands where it should. Debug
+    /// builds do so after every step.
+    ///
+    /// # Panics
+    /// If not: the engine has a bug.
+    pub fn check_invariants(&self) {
+        self.scheduler.check_invariants();
     }
 
     fn beat(&mut self) -> Result<StepReport, StepError> {
@@ -162,13 +247,18 @@ impl Engine {
     }
 
     fn plan(&mut self) {
-        self.scheduler.plan(&mut self.plan, self.clock.now());
+        self.began = self.clock.now();
+        let rates = self.cost.rates();
+        self.scheduler.plan(&mut self.plan, &rates, self.began);
         self.publish();
     }
 
     fn run(&mut self) -> Result<(), StepError> {
         if self.plan.segments.is_empty() {
             return Ok(());
+        }
+        for &(from, to) in &self.plan.copies {
+            self.executor.copy_block(from, to);
         }
         let running = self.scheduler.running();
         self.batch.run(&self.plan, running, self.executor.as_mut())
@@ -188,10 +278,13 @@ impl Engine {
     }
 
     fn commit(&mut self) {
-        if !self.plan.segments.is_empty() {
-            self.scheduler
-                .commit(&self.plan, &mut self.choices, self.clock.now());
+        if self.plan.segments.is_empty() {
+            return;
         }
+        let now = self.clock.now();
+        let work = self.plan.work(self.scheduler.running());
+        self.cost.learn(work, now.saturating_sub(self.began));
+        self.scheduler.commit(&self.plan, &mut self.choices, now);
     }
 
     fn recover(&mut self, cause: &str) -> StepReport {
@@ -211,6 +304,7 @@ impl Engine {
             sampled: self.plan.sampled(),
             admitted: self.plan.admitted,
             preempted: self.plan.preempted,
+            expired: self.plan.expired,
             faulted: false,
         }
     }
@@ -219,14 +313,17 @@ impl Engine {
         *self
             .published
             .lock()
-            .unwrap_or_else(PoisonError::into_inner) = self.snapshot();
+            .unwrap_or_else(PoisonError::into_inner) = Published {
+            snapshot: self.snapshot(),
+            outlook: self.outlook,
+        };
     }
 
     pub(crate) fn door(&self) -> Door {
         Door {
             limits: self.limits,
             capacity: self.capacity,
-            max_waiting: self.max_waiting,
+            queue_limits: self.queue_limits,
             clock: Arc::clone(&self.clock),
             published: Arc::clone(&self.published),
             next_id: self.next_id,
@@ -238,19 +335,23 @@ impl Engine {
 pub(crate) struct Door {
     pub(crate) limits: Limits,
     pub(crate) capacity: Capacity,
-    pub(crate) max_waiting: usize,
+    pub(crate) queue_limits: QueueLimits,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) published: Arc<Mutex<EngineSnapshot>>,
+    pub(crate) published: Arc<Mutex<Published>>,
     pub(crate) next_id: u64,
 }
 
-fn snapshot(scheduler: &Scheduler) -> EngineSnapshot {
+fn snapshot(scheduler: &Scheduler, cost: &CostModel) -> EngineSnapshot {
     EngineSnapshot {
         running: scheduler.running().len(),
         waiting: scheduler.waiting(),
+        waiting_tokens: Tokens::new(scheduler.waiting_tokens()),
         kv_used: scheduler.pool().used(),
+        kv_cached: scheduler.pool().cached(),
         kv_total: scheduler.pool().total(),
         block_size: scheduler.pool().block_size(),
         counters: scheduler.counters(),
+        step_prediction: cost.error(),
+        first_token_prediction: scheduler.first_token_prediction(),
     }
 }

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use forthwith_core::units::{TokenId, Tokens};
 
+use crate::kv::ReuseStop;
+
 /// Takes the events of one request, on the engine's thread.
 ///
 /// `send` must not block: the engine waits for it. A sink that panics ends its own request only.
@@ -59,6 +61,8 @@ pub enum FinishReason {
     Length,
     /// The request's owner left.
     Cancelled,
+    /// The request had not begun when its time to wait was over.
+    QueueTimeout,
 }
 
 /// The last event of a completed request.
@@ -72,6 +76,8 @@ pub struct Finished {
     pub prompt_tokens: Tokens,
     /// Tokens of the prompt that were found in the cache.
     pub cached_tokens: Tokens,
+    /// Why no more of the prompt was found in the cache.
+    pub reuse_stop: ReuseStop,
     /// Tokens of the answer, an end token included.
     pub completion_tokens: Tokens,
 }

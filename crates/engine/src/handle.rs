@@ -6,6 +6,7 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use forthwith_core::request::{GenerationRequest, Limits};
 use forthwith_core::units::{Blocks, SeqId, Tokens};
@@ -13,19 +14,40 @@ use forthwith_core::units::{Blocks, SeqId, Tokens};
 use crate::engine::{Door, Engine};
 use crate::event::EventSink;
 use crate::report::EngineSnapshot;
-use crate::sequence::Sequence;
+use crate::scheduler::admission::QueueLoad;
+use crate::sequence::{Group, Sequence, Submission};
 
 /// A request was refused at the door; nothing of it was computed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubmitError {
     /// Too many requests wait already.
-    #[error("{waiting} requests wait already, the limit is {limit}; try again later")]
+    #[error(
+        "{waiting} requests with {waiting_tokens} prompt tokens wait already, the limits are \
+         {limit} and {token_limit}; try again in {} s", retry_after.as_secs().max(1)
+    )]
     Busy {
         /// Requests that wait.
         waiting: usize,
         /// How many may.
         limit: usize,
+        /// Prompt tokens that wait.
+        waiting_tokens: Tokens,
+        /// How many may.
+        token_limit: Tokens,
+        /// When there is likely to be room.
+        retry_after: Duration,
+    },
+    /// The first token is expected later than the request can use it.
+    #[error(
+        "the first token is expected after {} ms, the request allows {} ms; try again when less is \
+         waiting, or allow more", expected.as_millis(), limit.as_millis()
+    )]
+    TooSlow {
+        /// When it is expected.
+        expected: Duration,
+        /// When it would be too late.
+        limit: Duration,
     },
     /// The engine takes no more requests.
     #[error("the engine is shutting down and takes no more requests")]
@@ -58,6 +80,7 @@ impl SubmitError {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Busy { .. } => "busy",
+            Self::TooSlow { .. } => "too_slow",
             Self::ShuttingDown => "shutting_down",
             Self::TooLarge { .. } => "too_large",
             Self::Stopped => "stopped",
@@ -66,7 +89,7 @@ impl SubmitError {
 }
 
 enum Message {
-    Submit(Box<Sequence>),
+    Submit(Vec<Sequence>),
     Cancel(SeqId),
     Shutdown { drain: bool },
 }
@@ -77,6 +100,7 @@ struct Inbox {
     open: bool,
     next_id: u64,
     accepted: u64,
+    accepted_tokens: u64,
 }
 
 struct Shared {
@@ -102,6 +126,7 @@ impl EngineHandle {
             open: true,
             next_id: door.next_id,
             accepted: engine.snapshot().counters.accepted,
+            accepted_tokens: engine.snapshot().counters.accepted_tokens,
         };
         let thread = std::thread::Builder::new()
             .name("forthwith-engine".into())
@@ -128,50 +153,64 @@ impl EngineHandle {
         request: GenerationRequest,
         sink: Box<dyn EventSink>,
     ) -> Result<RequestHandle, SubmitError> {
+        let mut handles = self.submit_group(vec![(request, sink)])?;
+        handles.pop().ok_or(SubmitError::Stopped)
+    }
+
+    /// Hands several requests to the engine, all or none. Those with the same prompt are computed
+    /// from one prefill, and answer as if each had come alone.
+    ///
+    /// # Errors
+    /// They were refused; nothing of them was computed.
+    pub fn submit_group(
+        &self,
+        choices: Vec<Submission>,
+    ) -> Result<Vec<RequestHandle>, SubmitError> {
         let door = &self.0.door;
-        door.capacity.check(&request)?;
+        door.capacity.check_all(&choices)?;
         let mut inbox = lock(&self.0.inbox);
         if !inbox.open {
             return Err(SubmitError::ShuttingDown);
         }
-        let waiting = self.waiting(&inbox);
-        if waiting >= door.max_waiting {
-            return Err(SubmitError::Busy {
-                waiting,
-                limit: door.max_waiting,
-            });
-        }
-        let id = SeqId::new(inbox.next_id);
-        let sequence = Sequence::new(id, request, sink, door.clock.now());
-        if inbox
-            .sender
-            .send(Message::Submit(Box::new(sequence)))
-            .is_err()
-        {
+        let outlook = lock(&door.published).outlook;
+        let expected = door
+            .queue_limits
+            .check(self.load(&inbox), &outlook, &choices)?;
+        let group = Group::new(choices, inbox.next_id, door.clock.now(), expected);
+        let length = |leader: &Sequence| leader.length().get() as u64;
+        let tokens: u64 = group.leaders.iter().map(length).sum();
+        if inbox.sender.send(Message::Submit(group.leaders)).is_err() {
             return Err(SubmitError::Stopped);
         }
-        inbox.next_id += 1;
-        inbox.accepted += 1;
-        Ok(RequestHandle {
+        inbox.next_id += group.ids.len() as u64;
+        inbox.accepted += group.ids.len() as u64;
+        inbox.accepted_tokens += tokens;
+        let handle = |id| RequestHandle {
             id,
             sender: inbox.sender.clone(),
-        })
+        };
+        Ok(group.ids.into_iter().map(handle).collect())
     }
 
     /// Where the engine stands; requests that it has not seen yet count as waiting.
     pub fn snapshot(&self) -> EngineSnapshot {
         let inbox = lock(&self.0.inbox);
-        let waiting = self.waiting(&inbox);
+        let load = self.load(&inbox);
         EngineSnapshot {
-            waiting,
-            ..*lock(&self.0.door.published)
+            waiting: load.requests,
+            waiting_tokens: load.tokens,
+            ..lock(&self.0.door.published).snapshot
         }
     }
 
-    fn waiting(&self, inbox: &Inbox) -> usize {
-        let seen = lock(&self.0.door.published);
-        let unseen = inbox.accepted - seen.counters.accepted;
-        seen.waiting + usize::try_from(unseen).unwrap_or(usize::MAX)
+    fn load(&self, inbox: &Inbox) -> QueueLoad {
+        let seen = lock(&self.0.door.published).snapshot;
+        let unseen = |accepted: u64, seen: u64| usize::try_from(accepted - seen).unwrap_or(0);
+        QueueLoad {
+            requests: seen.waiting + unseen(inbox.accepted, seen.counters.accepted),
+            tokens: seen.waiting_tokens
+                + Tokens::new(unseen(inbox.accepted_tokens, seen.counters.accepted_tokens)),
+        }
     }
 
     /// Stops accepting requests. With `drain` those already accepted are finished, otherwise they
@@ -245,7 +284,11 @@ fn serve(mut engine: Engine, inbox: &Receiver<Message>) {
 /// Passes one message on; false if it closes the inbox.
 fn deliver(engine: &mut Engine, message: Message) -> bool {
     match message {
-        Message::Submit(sequence) => engine.enqueue(*sequence),
+        Message::Submit(sequences) => {
+            for sequence in sequences {
+                engine.enqueue(sequence);
+            }
+        }
         Message::Cancel(id) => engine.cancel(id),
         Message::Shutdown { drain } => {
             if !drain {

@@ -7,7 +7,7 @@
 //! ```
 //! # use std::sync::{Arc, mpsc::channel};
 //! # use forthwith_core::{clock::SystemClock, units::{Blocks, TokenId, Tokens}};
-//! # use forthwith_core::request::{GenerationRequest, RequestParts, SamplingParams, StopRules};
+//! # use forthwith_core::request::{GenerationRequest, RequestParts, SamplingParams};
 //! # use forthwith_engine::{Engine, EngineConfig, EngineHandle, Event};
 //! # use forthwith_models::toy::Toy;
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -17,6 +17,7 @@
 //! #     max_step_tokens: Tokens::new(64),
 //! #     context: Tokens::new(256),
 //! #     max_waiting: 100,
+//! #     ..EngineConfig::default()
 //! # };
 //! # let word = |word: &str| {
 //! #     let id = toy.words().iter().position(|known| known == word).unwrap();
@@ -25,11 +26,9 @@
 //! let executor = Box::new(Arc::clone(&toy).executor(Blocks::new(64)));
 //! let handle = EngineHandle::spawn(Engine::new(executor, config, Arc::new(SystemClock::start())));
 //! let parts = RequestParts {
-//!     prompt: vec![word("the"), word("server")],
 //!     max_tokens: Some(6),
 //!     sampling: SamplingParams::greedy(),
-//!     stop: StopRules::default(),
-//!     logprobs: None,
+//!     ..RequestParts::new(vec![word("the"), word("server")])
 //! };
 //! let (sender, events) = channel();
 //! let sink = Box::new(move |event| drop(sender.send(event)));
@@ -48,6 +47,7 @@
 
 mod batch;
 pub mod budget;
+mod cost;
 mod engine;
 mod event;
 mod handle;
@@ -57,7 +57,10 @@ mod sampling;
 mod scheduler;
 mod sequence;
 
+pub use cost::PredictionError;
 pub use engine::{Engine, EngineConfig};
 pub use event::{Event, EventSink, FinishReason, Finished, Timings, TokenEvent, TokenLogprob};
 pub use handle::{EngineHandle, RequestHandle, SubmitError};
+pub use kv::{PrefixCacheConfig, PrefixKey, ReuseStop};
 pub use report::{Counters, EngineSnapshot, StepReport};
+pub use sequence::Submission;

@@ -2,6 +2,8 @@
 
 use forthwith_core::units::{Blocks, Tokens};
 
+use crate::cost::PredictionError;
+
 /// What one step did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepReport {
@@ -15,6 +17,8 @@ pub struct StepReport {
     pub admitted: usize,
     /// Sequences that were sent back to wait because the cache was full.
     pub preempted: usize,
+    /// Requests that ended because they had waited too long.
+    pub expired: usize,
     /// Whether the step failed; its requests got [`crate::Event::Failed`].
     pub faulted: bool,
 }
@@ -24,8 +28,12 @@ pub struct StepReport {
 pub struct Counters {
     /// Requests taken in.
     pub accepted: u64,
+    /// Prompt tokens of requests taken in; the prompt of a group counts once.
+    pub accepted_tokens: u64,
     /// Prompt tokens computed; work repeated after a preemption is not counted again.
     pub prompt_tokens: u64,
+    /// Prompt tokens found in the cache instead.
+    pub cached_tokens: u64,
     /// Tokens generated.
     pub generated_tokens: u64,
     /// Answers that ended with an end or stop token.
@@ -34,10 +42,14 @@ pub struct Counters {
     pub finished_length: u64,
     /// Requests whose owner left.
     pub cancelled: u64,
+    /// Requests that waited too long.
+    pub expired: u64,
     /// Requests that failed.
     pub failed: u64,
     /// Times a sequence was sent back to wait because the cache was full.
     pub preemptions: u64,
+    /// Times a cached block was emptied because its memory was needed.
+    pub evictions: u64,
     /// Steps that ran the model.
     pub steps: u64,
     /// Tokens that went through the model, repeated work included.
@@ -53,12 +65,20 @@ pub struct EngineSnapshot {
     pub running: usize,
     /// Requests that wait, preempted ones included.
     pub waiting: usize,
-    /// Cache blocks in use.
+    /// Prompt tokens of requests that wait; the prompt of a group counts once.
+    pub waiting_tokens: Tokens,
+    /// Cache blocks that running sequences hold.
     pub kv_used: Blocks,
+    /// Cache blocks that nobody holds but that would be found again; they count as free.
+    pub kv_cached: Blocks,
     /// Cache blocks in all.
     pub kv_total: Blocks,
     /// Positions in one block.
     pub block_size: Tokens,
     /// Sums since the engine began.
     pub counters: Counters,
+    /// How far predicted times of steps were off.
+    pub step_prediction: PredictionError,
+    /// How far predicted times to the first token were off.
+    pub first_token_prediction: PredictionError,
 }

@@ -28,6 +28,7 @@ impl Loader for ToyLoader {
             max_step_tokens: Tokens::new(64),
             context: Tokens::new(1024),
             max_waiting: 64,
+            ..EngineConfig::default()
         };
         let executor = Box::new(toy.executor(Blocks::new(512)));
         let clock = Arc::new(SystemClock::start());

@@ -9,7 +9,9 @@ use std::time::Duration;
 use forthwith_core::clock::Clock;
 use forthwith_core::request::GenerationRequest;
 use forthwith_core::units::TokenId;
-use forthwith_engine::{Event, EventSink, FinishReason, Finished, RequestHandle, TokenEvent};
+use forthwith_engine::{
+    Event, EventSink, FinishReason, Finished, RequestHandle, Submission, TokenEvent,
+};
 use forthwith_text::TextStream;
 use tokio::sync::mpsc;
 
@@ -137,21 +139,24 @@ impl Drop for Sink {
 }
 
 impl Answers {
-    /// Hands every choice to the engine; if one is refused, the others are cancelled.
+    /// Hands all choices to the engine, which takes all or none.
     pub(crate) fn submit(context: Context, asks: Vec<Ask>) -> Result<Self, ApiError> {
         let (sender, events) = mpsc::unbounded_channel();
         let mut choices = Vec::with_capacity(asks.len());
+        let mut submissions = Vec::<Submission>::with_capacity(asks.len());
         for (index, ask) in asks.into_iter().enumerate() {
             let sink = Sink {
                 choice: index,
                 clock: Arc::clone(&context.clock),
                 sender: sender.clone(),
             };
-            let mut choice = Choice::new(&context, &ask);
-            let handle = context.model.engine.submit(ask.request, Box::new(sink));
-            let handle = handle.inspect_err(|_| context.metrics.refused())?;
+            choices.push(Choice::new(&context, &ask));
+            submissions.push((ask.request, Box::new(sink)));
+        }
+        let handles = context.model.engine.submit_group(submissions);
+        let handles = handles.inspect_err(|_| context.metrics.refused())?;
+        for (choice, handle) in choices.iter_mut().zip(handles) {
             choice.handle = Some(handle);
-            choices.push(choice);
         }
         Ok(Self {
             open: choices.len(),
@@ -265,6 +270,11 @@ impl Answers {
                 "stop"
             }
             FinishReason::Length => "length",
+            FinishReason::QueueTimeout => {
+                let _ = self.failed(index, String::new());
+                let message = "the request did not begin within its max_queue_time";
+                return Err(ApiError::unavailable("queue_timeout", message));
+            }
             FinishReason::Cancelled => {
                 let message = "the server shut down before the answer was complete";
                 return Err(self.failed(index, message.to_owned()));

@@ -155,12 +155,14 @@ impl From<TokenizeError> for ApiError {
 impl From<SubmitError> for ApiError {
     fn from(error: SubmitError) -> Self {
         match error {
-            SubmitError::Busy { .. } => {
+            SubmitError::Busy { retry_after, .. } => {
                 let mut refusal =
                     Self::new(StatusCode::TOO_MANY_REQUESTS, error.to_string()).coded("queue_full");
-                refusal.retry_after = Some(1);
+                let seconds = u32::try_from(retry_after.as_secs()).unwrap_or(u32::MAX);
+                refusal.retry_after = Some(seconds.max(1));
                 refusal
             }
+            SubmitError::TooSlow { .. } => Self::unavailable("too_slow", &error.to_string()),
             SubmitError::ShuttingDown => {
                 Self::unavailable("shutting_down", "the server is shutting down")
             }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use axum::Router;
 use forthwith_core::clock::SystemClock;
-use forthwith_core::request::{GenerationRequest, RequestParts, SamplingParams, StopRules};
+use forthwith_core::request::{GenerationRequest, RequestParts, SamplingParams};
 use forthwith_core::units::TokenId;
 use forthwith_engine::Event;
 use hyper::server::conn::http1;
@@ -257,11 +257,9 @@ fn warm_up(model: &ServedModel) -> Result<(), ServeError> {
         reason,
     };
     let parts = RequestParts {
-        prompt: vec![model.tokenizer.bos().unwrap_or(TokenId::new(0))],
         max_tokens: Some(1),
         sampling: SamplingParams::greedy(),
-        stop: StopRules::default(),
-        logprobs: None,
+        ..RequestParts::new(vec![model.tokenizer.bos().unwrap_or(TokenId::new(0))])
     };
     let request =
         GenerationRequest::new(parts, model.limits).map_err(|error| failed(error.to_string()))?;

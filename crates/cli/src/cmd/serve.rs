@@ -9,6 +9,7 @@ use crate::select::Compute;
 use forthwith_core::request::SamplingParams;
 use forthwith_hub::{Hub, Progress as _};
 use forthwith_server::{Loader, ServeError, ServedModel, ServerConfig, bind};
+use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Runs the subcommand; returns after the server was told to stop.
@@ -25,25 +26,25 @@ pub(crate) fn run(args: &ServeArgs, shared: &SharedArgs) -> Result<(), Failure> 
         max_running: args.max_running,
         chat_template: args.chat_template.clone(),
     };
+    let failed = Arc::new(OnceLock::new());
     let loader = ModelLoader {
         names: args.model.clone(),
         hub: shared.hub(),
         settings,
+        failed: Arc::clone(&failed),
     };
-    let server = bind(&config).map_err(failure)?;
+    let server = bind(&config).map_err(Failure::failed)?;
     say(format_args!(
         "listening on http://{}, loading",
         server.address()
     ));
     let ready = |address| say(format_args!("ready on http://{address}"));
+    let failure = |error| match (error, failed.get()) {
+        (ServeError::Load(_), Some(failure)) => Failure::clone(failure),
+        (ServeError::Load(message), None) => Failure::bad_input(message),
+        (other, _) => Failure::failed(other),
+    };
     server.run(Box::new(loader), ready).map_err(failure)
-}
-
-fn failure(error: ServeError) -> Failure {
-    match error {
-        ServeError::Load(message) => Failure::bad_input(message),
-        other => Failure::failed(other),
-    }
 }
 
 /// Loads the models of the command line while the server already answers `/health`.
@@ -51,6 +52,8 @@ struct ModelLoader {
     names: Vec<String>,
     hub: Hub,
     settings: LoadSettings,
+    /// Why loading failed, with its exit code, which the server's own error does not carry.
+    failed: Arc<OnceLock<Failure>>,
 }
 
 impl Loader for ModelLoader {
@@ -60,7 +63,7 @@ impl Loader for ModelLoader {
             let model = load(name, &self.hub, &self.settings, &reporter);
             model
                 .map(|model| serve(model, &reporter))
-                .map_err(|failure| failure.to_string())
+                .map_err(|failure| self.failed.get_or_init(|| failure).to_string())
         };
         self.names.iter().map(served).collect()
     }

@@ -1,7 +1,7 @@
 //! Greedy answers of the real models: the same alone, in company and for any number of threads.
 
 use forthwith_core::clock::ManualClock;
-use forthwith_core::request::{GenerationRequest, RequestParts, SamplingParams, StopRules};
+use forthwith_core::request::{GenerationRequest, RequestParts, SamplingParams};
 use forthwith_core::units::{Blocks, TokenId, Tokens};
 use forthwith_cpu::{Cpu, CpuConfig, IsaChoice, KvFormat};
 use forthwith_engine::{Engine, EngineConfig, Event};
@@ -50,6 +50,7 @@ fn engine(path: &Path, threads: usize, max_running: usize) -> (Engine, Tokenizer
         max_step_tokens: Tokens::new(48),
         context: Tokens::new(256),
         max_waiting: 100,
+        ..EngineConfig::default()
     };
     let engine = Engine::new(Box::new(cpu), config, Arc::new(ManualClock::default()));
     (engine, Tokenizer::from_gguf(file.metadata()).unwrap())
@@ -57,11 +58,9 @@ fn engine(path: &Path, threads: usize, max_running: usize) -> (Engine, Tokenizer
 
 fn submit(engine: &mut Engine, prompt: Vec<TokenId>) -> Receiver<Event> {
     let parts = RequestParts {
-        prompt,
         max_tokens: Some(ANSWER as u64),
         sampling: SamplingParams::greedy(),
-        stop: StopRules::default(),
-        logprobs: None,
+        ..RequestParts::new(prompt)
     };
     let (sender, events) = channel();
     let sender = Mutex::new(sender);

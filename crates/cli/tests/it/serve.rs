@@ -65,6 +65,20 @@ fn a_bad_file_ends_the_server_before_it_is_ready() {
     assert!(line.contains("bad.gguf"), "{line}");
 }
 
+/// What `run` calls a failure is none of the user's mistakes under `serve` either.
+#[test]
+fn a_model_that_cannot_be_fetched_is_no_bad_input() {
+    let folder = tempfile::tempdir().unwrap();
+    for command in [["serve", "--port", "0"], ["run", "hi", "--offline"]] {
+        let output = forthwith(folder.path())
+            .args(command)
+            .args(["--offline", "--model", "smollm2"])
+            .output()
+            .unwrap();
+        super::error(&output, 1);
+    }
+}
+
 #[test]
 fn real_answers_are_the_same_streamed_plain_and_in_company() {
     let Some(path) = real_model("smollm2.gguf") else {

@@ -1,7 +1,12 @@
 //! Which cache block belongs to whom. The blocks' contents live in the backend.
 
+mod idle;
 mod pool;
+mod prefix;
+mod sip_hash;
 mod table;
 
-pub(crate) use pool::BlockPool;
+pub(crate) use pool::{BlockPool, Published};
+pub(crate) use prefix::{BlockHash, Content, Known};
+pub use prefix::{PrefixCacheConfig, PrefixKey, ReuseStop};
 pub(crate) use table::BlockTable;

@@ -1,4 +1,6 @@
 //! The blocks of one sequence, in order of position.
+//!
+//! The first of them may be shared with other tables; those are full and never written again.
 
 use forthwith_core::units::{BlockId, Blocks, Tokens};
 
@@ -36,6 +38,21 @@ impl BlockTable {
         true
     }
 
+    /// Holds, before it holds anything, the blocks of a text that begins like its own.
+    pub(crate) fn share(&mut self, blocks: &[BlockId], pool: &mut BlockPool) {
+        debug_assert!(self.blocks.is_empty(), "shared blocks come first");
+        for &block in blocks {
+            pool.share(block);
+            self.blocks.push(block);
+        }
+    }
+
+    /// Holds another block with the same content in place of its own.
+    pub(crate) fn replace(&mut self, index: usize, block: BlockId, pool: &mut BlockPool) {
+        pool.share(block);
+        pool.give(std::mem::replace(&mut self.blocks[index], block));
+    }
+
     /// Gives all blocks back, the last one first, so that they are taken again in order.
     pub(crate) fn release(self, pool: &mut BlockPool) {
         for block in self.blocks.into_iter().rev() {
@@ -50,14 +67,16 @@ mod tests {
     use forthwith_core::units::Bytes;
     use proptest::prelude::*;
 
+    use super::super::PrefixCacheConfig;
     use super::*;
 
     fn pool(blocks: usize) -> BlockPool {
-        BlockPool::new(KvGeometry {
+        let geometry = KvGeometry {
             block_size: Tokens::new(4),
             block_bytes: Bytes::new(1),
             blocks: Blocks::new(blocks),
-        })
+        };
+        BlockPool::new(geometry, PrefixCacheConfig::default())
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The sampler against its definition: a full sort, once in `f64`, once in its own arithmetic.
 #![expect(clippy::cast_precision_loss, reason = "margins cover it")]
 
-use forthwith_core::request::{Limits, RequestParts, StopRules};
+use forthwith_core::request::{Limits, RequestParts};
 use forthwith_core::units::Tokens;
 use proptest::prelude::*;
 
@@ -114,11 +114,9 @@ fn pick_at(logits: &[f32], params: &SamplingParams, bits: u64) -> u32 {
 
 fn request(params: SamplingParams, prompt: &[u32], logprobs: Option<u32>) -> GenerationRequest {
     let parts = RequestParts {
-        prompt: prompt.iter().copied().map(TokenId::new).collect(),
-        max_tokens: None,
         sampling: params,
-        stop: StopRules::default(),
         logprobs,
+        ..RequestParts::new(prompt.iter().copied().map(TokenId::new).collect())
     };
     let limits = Limits {
         vocab: 1 << 20,

@@ -1,43 +1,61 @@
 //! The scheduler: who runs, who waits, who owns which block. Pure policy, no model.
 //!
-//! Running sequences stand in order of arrival, and so do waiting ones, preempted ones first.
-//! Only running sequences own blocks.
+//! Running sequences stand in order of priority, then in the order in which they first joined; the
+//! last of them is the first to be sent away. Only running sequences own blocks.
 
 pub(crate) mod admission;
 pub(crate) mod plan;
 mod preempt;
+mod queue;
+mod tenants;
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use forthwith_core::executor::KvGeometry;
-use forthwith_core::units::SeqId;
+use forthwith_core::units::{BlockId, SeqId, Tokens};
 
+use crate::cost::{Outlook, PredictionError, Rates, Work};
+use crate::engine::EngineConfig;
 use crate::event::FinishReason;
 use crate::kv::BlockPool;
 use crate::report::Counters;
 use crate::sampling::{Choice, SampleError};
 use crate::sequence::{End, Sequence};
 use plan::StepPlan;
+use queue::Queue;
 
 pub(crate) struct Scheduler {
-    waiting: VecDeque<Sequence>,
+    queue: Queue,
     running: Vec<Sequence>,
+    /// How many sequences have joined so far.
+    joined: u64,
+    first_token_prediction: PredictionError,
+    /// Tokens of an answer, on average over the last ones.
+    answer: f64,
+    /// How many wait for the prompt of another.
+    parked: usize,
     pool: BlockPool,
     counters: Counters,
-    max_running: usize,
-    max_step_tokens: usize,
+    config: EngineConfig,
+    /// Kept for its memory: the blocks that the next sequence to join shares.
+    shared: Vec<BlockId>,
 }
 
 impl Scheduler {
-    pub(crate) fn new(geometry: KvGeometry, max_running: usize, max_step_tokens: usize) -> Self {
+    pub(crate) fn new(geometry: KvGeometry, mut config: EngineConfig) -> Self {
+        config.max_running = config.max_running.max(1);
+        config.max_step_tokens = config.max_step_tokens.max(Tokens::new(1));
         Self {
-            waiting: VecDeque::new(),
+            queue: Queue::new(&config.tenant_weights),
+            joined: 0,
+            first_token_prediction: PredictionError::default(),
+            answer: 64.0,
             running: Vec::new(),
-            pool: BlockPool::new(geometry),
+            pool: BlockPool::new(geometry, config.prefix_cache),
             counters: Counters::default(),
-            max_running: max_running.max(1),
-            max_step_tokens: max_step_tokens.max(1),
+            parked: 0,
+            config,
+            shared: Vec::with_capacity(geometry.blocks.get()),
         }
     }
 
@@ -46,7 +64,33 @@ impl Scheduler {
     }
 
     pub(crate) fn waiting(&self) -> usize {
-        self.waiting.len()
+        self.queue.len() + self.parked
+    }
+
+    pub(crate) fn first_token_prediction(&self) -> PredictionError {
+        self.first_token_prediction
+    }
+
+    /// What is known of the near future.
+    pub(crate) fn outlook(&self, rates: Rates) -> Outlook {
+        let mut outlook = Outlook {
+            rates,
+            decoding: Work::default(),
+            pending: 0,
+            places: self.config.max_running.saturating_sub(self.running.len()),
+            step_tokens: self.config.max_step_tokens.get(),
+            answer: self.answer,
+        };
+        for sequence in &self.running {
+            outlook.decoding.add(1, sequence.length().get());
+            outlook.pending += sequence.pending() - 1;
+        }
+        outlook
+    }
+
+    /// Prompt tokens of those who wait.
+    pub(crate) fn waiting_tokens(&self) -> usize {
+        self.queue.tokens()
     }
 
     pub(crate) fn pool(&self) -> &BlockPool {
@@ -54,12 +98,17 @@ impl Scheduler {
     }
 
     pub(crate) fn counters(&self) -> Counters {
-        self.counters
+        Counters {
+            evictions: self.pool.evictions(),
+            ..self.counters
+        }
     }
 
     pub(crate) fn enqueue(&mut self, sequence: Sequence) {
-        self.counters.accepted += 1;
-        self.waiting.push_back(sequence);
+        self.counters.accepted += 1 + sequence.followers.len() as u64;
+        self.counters.accepted_tokens += sequence.length().get() as u64;
+        self.parked += sequence.followers.len();
+        self.queue.push(sequence);
     }
 
     /// Ends a request wherever it is; one that has ended already is left alone.
@@ -68,8 +117,19 @@ impl Scheduler {
         if let Some(sequence) = running {
             sequence.end = Some(End::Finished(FinishReason::Cancelled));
             self.remove_ended(now);
-        } else if let Some(index) = self.waiting.iter().position(|sequence| sequence.id == id) {
-            self.end_waiting(index, now);
+        } else if let Some(sequence) = self.queue.remove(id) {
+            self.end_waiting(sequence, FinishReason::Cancelled, now);
+        } else {
+            self.cancel_follower(id, now);
+        }
+    }
+
+    fn cancel_follower(&mut self, id: SeqId, now: Duration) {
+        let mut leaders = self.running.iter_mut().chain(self.queue.iter_mut());
+        if let Some(follower) = leaders.find_map(|leader| leader.remove_follower(id)) {
+            drop(leaders);
+            self.parked -= 1;
+            self.tell_end(follower, End::Finished(FinishReason::Cancelled), now);
         }
     }
 
@@ -79,8 +139,8 @@ impl Scheduler {
             sequence.end = Some(End::Finished(FinishReason::Cancelled));
         }
         self.remove_ended(now);
-        while !self.waiting.is_empty() {
-            self.end_waiting(0, now);
+        while let Some(sequence) = self.queue.take_next() {
+            self.end_waiting(sequence, FinishReason::Cancelled, now);
         }
     }
 
@@ -97,13 +157,23 @@ impl Scheduler {
         for segment in &plan.segments {
             let sequence = &mut self.running[segment.sequence];
             self.counters.prompt_tokens += sequence.advance(segment.tokens) as u64;
+            sequence.publish(&mut self.pool);
+            if sequence.has_prompt() && !sequence.followers.is_empty() {
+                self.release_followers(segment.sequence);
+            }
+            let sequence = &mut self.running[segment.sequence];
             if !segment.samples {
                 continue;
             }
             match choices.next().expect("one choice for each sampling row") {
                 Ok(choice) => {
                     self.counters.generated_tokens += 1;
+                    let tenant = sequence.request.scheduling().tenant;
+                    self.queue.tenants().charge(tenant, 1);
                     sequence.accept(choice, now);
+                    if let Some((expected, actual)) = sequence.first_token_times() {
+                        self.first_token_prediction.note(expected, actual);
+                    }
                 }
                 Err(error) => sequence.end = Some(End::Failed(error.to_string())),
             }
@@ -124,7 +194,7 @@ impl Scheduler {
         // A failure before anyone was planned would come again: then all that run must go.
         let all = plan.segments.is_empty();
         if all && self.running.is_empty() {
-            self.running.extend(self.waiting.pop_front());
+            self.running.extend(self.queue.take_next());
         }
         for (index, sequence) in self.running.iter_mut().enumerate() {
             if all || planned(index) {
@@ -134,39 +204,77 @@ impl Scheduler {
         for sequence in &mut self.running {
             sequence.forget_blocks();
         }
-        for sequence in &mut self.waiting {
-            sequence.forget_blocks();
-        }
         self.pool.reset();
         self.remove_ended(now);
         while let Some(sequence) = self.running.pop() {
-            self.waiting.push_front(sequence);
+            self.queue.put_back(sequence);
         }
     }
 
-    fn end_waiting(&mut self, index: usize, now: Duration) {
-        if let Some(mut sequence) = self.waiting.remove(index) {
-            self.counters.cancelled += 1;
-            sequence.send_end(End::Finished(FinishReason::Cancelled), now);
+    fn end_waiting(&mut self, mut sequence: Sequence, reason: FinishReason, now: Duration) {
+        self.hand_over(&mut sequence);
+        self.tell_end(sequence, End::Finished(reason), now);
+    }
+
+    /// Ends the requests that have waited too long. Returns how many.
+    fn expire(&mut self, now: Duration) -> usize {
+        let mut expired = 0;
+        while let Some(mut sequence) = self.queue.take_expired(now) {
+            // Followers came together with their leader and are as patient.
+            let followers = std::mem::take(&mut sequence.followers);
+            self.parked -= followers.len();
+            for sequence in std::iter::once(sequence).chain(followers) {
+                self.tell_end(sequence, End::Finished(FinishReason::QueueTimeout), now);
+                expired += 1;
+            }
+        }
+        expired
+    }
+
+    fn tell_end(&mut self, mut sequence: Sequence, end: End, now: Duration) {
+        if let End::Finished(FinishReason::End(_) | FinishReason::Length) = end {
+            let length = f64::from(u32::try_from(sequence.generated()).unwrap_or(u32::MAX));
+            self.answer += (length - self.answer) / 16.0;
+        }
+        *match &end {
+            End::Finished(FinishReason::End(_)) => &mut self.counters.finished_end,
+            End::Finished(FinishReason::Length) => &mut self.counters.finished_length,
+            End::Finished(FinishReason::Cancelled) => &mut self.counters.cancelled,
+            End::Finished(FinishReason::QueueTimeout) => &mut self.counters.expired,
+            End::Failed(_) => &mut self.counters.failed,
+        } += 1;
+        sequence.send_end(end, now);
+    }
+
+    /// Sends those who waited for a prompt that is now computed to the head of the queue.
+    fn release_followers(&mut self, leader: usize) {
+        let followers = std::mem::take(&mut self.running[leader].followers);
+        self.parked -= followers.len();
+        for mut follower in followers {
+            follower.join(self.joined);
+            self.joined += 1;
+            self.queue.put_back(follower);
+        }
+    }
+
+    /// Lets the first follower of a sequence that ends compute the prompt for the others.
+    fn hand_over(&mut self, sequence: &mut Sequence) {
+        if let Some(heir) = sequence.take_heir() {
+            self.parked -= 1;
+            self.queue.put_back(heir);
         }
     }
 
     fn remove_ended(&mut self, now: Duration) {
-        let ended = self
-            .running
-            .extract_if(.., |sequence| sequence.end.is_some());
+        let is_ended = |sequence: &mut Sequence| sequence.end.is_some();
+        let ended: Vec<Sequence> = self.running.extract_if(.., is_ended).collect();
         for mut sequence in ended {
             let Some(end) = sequence.end.take() else {
                 continue;
             };
-            *match &end {
-                End::Finished(FinishReason::End(_)) => &mut self.counters.finished_end,
-                End::Finished(FinishReason::Length) => &mut self.counters.finished_length,
-                End::Finished(FinishReason::Cancelled) => &mut self.counters.cancelled,
-                End::Failed(_) => &mut self.counters.failed,
-            } += 1;
+            self.hand_over(&mut sequence);
             sequence.release(&mut self.pool);
-            sequence.send_end(end, now);
+            self.tell_end(sequence, end, now);
         }
     }
 
@@ -179,28 +287,23 @@ impl Scheduler {
             .check_invariants(self.running.iter().map(|sequence| sequence.table.blocks()));
         for sequence in &self.running {
             assert!(sequence.pending() > 0, "nothing left to compute");
+            sequence.check_sharing(&self.pool);
             let held = sequence.table.blocks().len() * self.pool.block_size().get();
             assert!(sequence.computed <= held, "computed tokens have no block");
         }
-        for sequence in &self.waiting {
-            assert!(
-                sequence.table.blocks().is_empty(),
-                "a waiting sequence owns blocks"
-            );
-            assert_eq!(
-                sequence.computed, 0,
-                "a waiting sequence has computed tokens"
-            );
-        }
+        let leaders = self.running.iter().chain(self.queue.iter());
+        let parked: usize = leaders.map(|leader| leader.followers.len()).sum();
+        assert_eq!(parked, self.parked, "a follower is lost");
+        let in_order = self.running.iter().all(Sequence::has_joined);
+        assert!(in_order, "somebody runs who has not joined");
+        self.queue.check_invariants();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use forthwith_core::request::{
-        GenerationRequest, Limits, RequestParts, SamplingParams, StopRules,
-    };
-    use forthwith_core::units::{Blocks, Bytes, TokenId, Tokens};
+    use forthwith_core::request::{GenerationRequest, Limits, RequestParts, SamplingParams};
+    use forthwith_core::units::{Blocks, Bytes, TokenId};
 
     use super::*;
 
@@ -211,14 +314,17 @@ mod tests {
     };
 
     fn scheduler_with(prompts: &[usize], max_step_tokens: usize) -> Scheduler {
-        let mut scheduler = Scheduler::new(GEOMETRY, 8, max_step_tokens);
-        for (id, &prompt) in (0..).zip(prompts) {
+        let config = EngineConfig {
+            max_running: 8,
+            max_step_tokens: Tokens::new(max_step_tokens),
+            ..EngineConfig::default()
+        };
+        let mut scheduler = Scheduler::new(GEOMETRY, config);
+        for (id, &prompt) in (0_u32..).zip(prompts) {
             let parts = RequestParts {
-                prompt: vec![TokenId::new(1); prompt],
                 max_tokens: Some(50),
                 sampling: SamplingParams::greedy(),
-                stop: StopRules::default(),
-                logprobs: None,
+                ..RequestParts::new(vec![TokenId::new(id); prompt])
             };
             let limits = Limits {
                 vocab: 10,
@@ -226,14 +332,19 @@ mod tests {
             };
             let request = GenerationRequest::new(parts, limits).unwrap();
             let sink = Box::new(|_| ());
-            scheduler.enqueue(Sequence::new(SeqId::new(id), request, sink, Duration::ZERO));
+            scheduler.enqueue(Sequence::new(
+                SeqId::new(id.into()),
+                request,
+                sink,
+                Duration::ZERO,
+            ));
         }
         scheduler
     }
 
     fn planned(scheduler: &mut Scheduler) -> Vec<(usize, usize, bool)> {
         let mut plan = StepPlan::default();
-        scheduler.plan(&mut plan, Duration::ZERO);
+        scheduler.plan(&mut plan, &Rates::default(), Duration::ZERO);
         let mut choices = Vec::new();
         for _ in 0..plan.sampled() {
             choices.push(Ok(Choice {
@@ -269,7 +380,7 @@ mod tests {
         }
         let ids = |sequence: &Sequence| sequence.id.get();
         assert_eq!(scheduler.running().iter().map(ids).collect::<Vec<_>>(), [0]);
-        let waiting: Vec<u64> = scheduler.waiting.iter().map(ids).collect();
+        let waiting: Vec<u64> = scheduler.queue.iter().map(ids).collect();
         assert_eq!(waiting, [1, 2, 3, 4]);
     }
 
@@ -278,7 +389,7 @@ mod tests {
         let mut scheduler = scheduler_with(&[3, 3], 8);
         planned(&mut scheduler);
         let mut plan = StepPlan::default();
-        scheduler.plan(&mut plan, Duration::ZERO);
+        scheduler.plan(&mut plan, &Rates::default(), Duration::ZERO);
         plan.segments.truncate(1);
         scheduler.fail_step(&plan, "a fault", Duration::ZERO);
         scheduler.check_invariants();

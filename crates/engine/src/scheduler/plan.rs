@@ -1,12 +1,17 @@
 //! One step's plan: who takes part, with how many tokens.
 //!
 //! Whoever has one token to compute goes first, so a long prompt never holds up an answer; then
-//! prompts in order of arrival fill what is left of the step. A sequence joins only where a token is
+//! prompts in order of rank fill what is left of the step. A sequence joins only where a token is
 //! left for it, so there are never more sequences than a step has tokens, and each moves in each step.
 
 use std::time::Duration;
 
+use forthwith_core::units::{BlockId, Blocks};
+
 use super::{Scheduler, admission};
+use crate::cost::{Rates, Work};
+use crate::kv::BlockPool;
+use crate::sequence::{Sequence, Start};
 
 /// One sequence's part in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +30,9 @@ pub(crate) struct StepPlan {
     pub(crate) segments: Vec<PlannedSegment>,
     pub(crate) admitted: usize,
     pub(crate) preempted: usize,
+    pub(crate) expired: usize,
+    /// Blocks to copy before the step, from and to.
+    pub(crate) copies: Vec<(BlockId, BlockId)>,
     /// Tokens that may still be added.
     budget: usize,
 }
@@ -35,6 +43,7 @@ impl StepPlan {
         self.segments.clear();
         self.admitted = 0;
         self.preempted = 0;
+        self.copies.clear();
         self.budget = budget;
     }
 
@@ -55,6 +64,15 @@ impl StepPlan {
         self.segments.iter().map(|segment| segment.tokens).sum()
     }
 
+    /// What the step costs.
+    pub(crate) fn work(&self, running: &[Sequence]) -> Work {
+        let mut work = Work::default();
+        for segment in &self.segments {
+            work.add(segment.tokens, running[segment.sequence].computed);
+        }
+        work
+    }
+
     /// Sequences that get a token.
     pub(crate) fn sampled(&self) -> usize {
         self.segments
@@ -66,9 +84,15 @@ impl StepPlan {
 
 impl Scheduler {
     /// Plans the next step: takes blocks, sends sequences away and lets others join as needed.
-    pub(crate) fn plan(&mut self, plan: &mut StepPlan, now: Duration) {
-        plan.begin(self.max_step_tokens);
+    pub(crate) fn plan(&mut self, plan: &mut StepPlan, rates: &Rates, now: Duration) {
+        plan.begin(self.config.max_step_tokens.get());
+        plan.expired = self.expire(now);
+        // Newcomers of a better priority stand at the end until now.
+        if !self.running.is_sorted_by_key(Sequence::rank) {
+            self.running.sort_unstable_by_key(Sequence::rank);
+        }
         self.plan_decodes(plan);
+        self.keep_the_gap(plan, rates);
         self.plan_prefills(plan);
         self.admit(plan, now);
     }
@@ -84,6 +108,19 @@ impl Scheduler {
         }
     }
 
+    /// Leaves prompts as much of a step beside answers as the target for the gap between tokens
+    /// allows, but at least a block, so that they get on.
+    fn keep_the_gap(&self, plan: &mut StepPlan, rates: &Rates) {
+        if plan.segments.is_empty() || self.config.target_gap == Duration::MAX {
+            return;
+        }
+        let prompt = self.running.iter().find(|sequence| sequence.pending() > 1);
+        let position = prompt.map_or(0, |sequence| sequence.computed);
+        let range = (self.pool.block_size().get(), plan.budget);
+        let work = plan.work(&self.running);
+        plan.budget = rates.prefill_within(self.config.target_gap, work, position, range);
+    }
+
     fn plan_prefills(&self, plan: &mut StepPlan) {
         for (index, sequence) in self.running.iter().enumerate() {
             if sequence.pending() > 1 {
@@ -92,23 +129,60 @@ impl Scheduler {
         }
     }
 
+    fn join_next(&mut self, now: Duration) {
+        if let Some(mut sequence) = self.queue.take_next() {
+            if sequence.mark_admitted(now) {
+                let tenant = sequence.request.scheduling().tenant;
+                self.queue.tenants().charge(tenant, sequence.pending());
+            }
+            sequence.join(self.joined);
+            self.joined += 1;
+            self.running.push(sequence);
+        }
+    }
+
     /// Lets waiting sequences join in order while the step, the cache and the number of places
     /// allow it.
     fn admit(&mut self, plan: &mut StepPlan, now: Duration) {
-        while plan.budget > 0 && self.running.len() < self.max_running {
-            let Some(first) = self.waiting.front_mut() else {
+        while plan.budget > 0 && self.running.len() < self.config.max_running {
+            let Some(first) = self.queue.next() else {
                 return;
             };
-            let needed = first.table.missing(first.length(), &self.pool);
-            if !admission::may_join(needed, self.pool.free(), self.running.len()) {
+            let reserve = self.pool.total().get() * self.config.watermark_percent / 100;
+            let may_join = |needed, pool: &BlockPool| {
+                admission::may_join(
+                    needed,
+                    pool.free(),
+                    self.running.len(),
+                    Blocks::new(reserve),
+                )
+            };
+            // Whoever joins needs a block of its own; looking for shared ones takes longer.
+            if !may_join(Blocks::new(1), &self.pool) {
                 return;
             }
+            let start = Start::find(first, &self.running, &self.pool, &mut self.shared);
+            let held = self
+                .shared
+                .iter()
+                .filter(|&&block| !self.pool.is_idle(block));
+            let needed = first.length().blocks_needed(self.pool.block_size());
+            let needed = needed - Blocks::new(held.count());
+            if !may_join(needed, &self.pool) {
+                return;
+            }
+            let mut cached = first.begin_with(&self.shared, &start, &mut self.pool);
             let fits = first.table.grow(first.length(), &mut self.pool);
             debug_assert!(fits, "admission counted the blocks");
-            first.mark_admitted(now);
+            if let Some(from) = start.copied {
+                let to = first.table.blocks()[self.shared.len()];
+                plan.copies.push((from, to));
+                cached += first.begin_inside_copy();
+            }
+            self.counters.cached_tokens += cached as u64;
             plan.add(self.running.len(), first.pending());
             plan.admitted += 1;
-            self.running.extend(self.waiting.pop_front());
+            self.join_next(now);
         }
     }
 }

@@ -1,7 +1,7 @@
-//! What happens when the cache is full: the last to come makes room.
+//! What happens when the cache is full: the last to come of the last priority makes room.
 //!
 //! A preempted sequence keeps its tokens and returns to the head of the queue; what it lost is
-//! computed again. The first to come is never sent away, so everything ends.
+//! computed again. The first to come of the first priority is never sent away, so everything ends.
 
 use super::Scheduler;
 use super::plan::StepPlan;
@@ -24,7 +24,7 @@ impl Scheduler {
         if let Some(mut sequence) = self.running.pop() {
             sequence.release(&mut self.pool);
             self.counters.preemptions += 1;
-            self.waiting.push_front(sequence);
+            self.queue.put_back(sequence);
         }
     }
 }

@@ -207,7 +207,10 @@ fn refuses_more_than_may_wait() {
         error.unwrap_err(),
         SubmitError::Busy {
             waiting: 2,
-            limit: 2
+            limit: 2,
+            waiting_tokens: Tokens::new(2),
+            token_limit: Tokens::new(100_000),
+            retry_after: Duration::from_secs(1),
         }
     );
     assert_eq!(engine.snapshot().waiting, 2);
@@ -252,6 +255,7 @@ fn timed_engine(shape: Shape) -> (Engine, Arc<ManualClock>) {
         max_step_tokens: Tokens::new(shape.max_step_tokens),
         context: Tokens::new(100),
         max_waiting: 10,
+        ..EngineConfig::default()
     };
     let engine = Engine::new(shape.executor(MODEL), config, Arc::clone(&clock) as _);
     (engine, clock)

@@ -1,6 +1,7 @@
 //! The engine on its own thread.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
 use forthwith_core::executor::{Executor, KvGeometry, StepError, StepInput};
 use forthwith_core::units::{BlockId, Blocks, TokenId, Tokens};
@@ -161,7 +162,10 @@ fn refuses_more_than_may_wait() {
         error,
         Some(SubmitError::Busy {
             waiting: 1,
-            limit: 1
+            limit: 1,
+            waiting_tokens: Tokens::new(1),
+            token_limit: Tokens::new(100_000),
+            retry_after: Duration::from_secs(1),
         })
     );
     drop(go);

@@ -3,6 +3,10 @@
 
 mod behaviour;
 mod faults;
+mod forecast;
+mod forks;
 mod handle;
+mod order;
+mod prefix;
 mod simulation;
 mod world;

@@ -1,12 +1,15 @@
 //! What the tests share: a hash model, requests, and sinks that remember.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use forthwith_core::clock::ManualClock;
-use forthwith_core::executor::Executor;
-use forthwith_core::request::{GenerationRequest, Limits, RequestParts, SamplingParams, StopRules};
-use forthwith_core::units::{Blocks, TokenId, Tokens};
-use forthwith_engine::{Engine, EngineConfig, Event, EventSink, FinishReason, Finished};
+use forthwith_core::executor::{Executor, KvGeometry, StepError, StepInput};
+use forthwith_core::request::{GenerationRequest, Limits, RequestParts, SamplingParams};
+use forthwith_core::units::{BlockId, Blocks, TenantId, TokenId, Tokens};
+use forthwith_engine::{
+    Engine, EngineConfig, Event, EventSink, FinishReason, Finished, PrefixCacheConfig,
+};
 use forthwith_models::hash_model::{HashCapacity, HashModel};
 
 pub(crate) const MODEL: HashModel = HashModel { vocab: 50, seed: 1 };
@@ -19,6 +22,11 @@ pub(crate) struct Shape {
     pub(crate) max_running: usize,
     pub(crate) max_step_tokens: usize,
     pub(crate) max_waiting: usize,
+    pub(crate) max_waiting_tokens: usize,
+    /// Whether sequences share blocks.
+    pub(crate) shares: bool,
+    pub(crate) hash_bits: u32,
+    pub(crate) target_gap: Duration,
 }
 
 impl Default for Shape {
@@ -29,6 +37,10 @@ impl Default for Shape {
             max_running: 8,
             max_step_tokens: 16,
             max_waiting: 100,
+            max_waiting_tokens: 100_000,
+            shares: true,
+            hash_bits: 128,
+            target_gap: Duration::MAX,
         }
     }
 }
@@ -42,14 +54,57 @@ impl Shape {
         }))
     }
 
-    pub(crate) fn engine(self, executor: Box<dyn Executor>) -> Engine {
-        let config = EngineConfig {
+    pub(crate) fn config(self) -> EngineConfig {
+        EngineConfig {
             max_running: self.max_running,
             max_step_tokens: Tokens::new(self.max_step_tokens),
             context: Tokens::new(100_000),
             max_waiting: self.max_waiting,
-        };
-        Engine::new(executor, config, Arc::new(ManualClock::default()))
+            max_waiting_tokens: Tokens::new(self.max_waiting_tokens),
+            tenant_weights: vec![(TenantId::new(1), 3)],
+            target_gap: self.target_gap,
+            watermark_percent: 1,
+            prefix_cache: PrefixCacheConfig {
+                enabled: self.shares,
+                hash_bits: self.hash_bits,
+                ..PrefixCacheConfig::default()
+            },
+        }
+    }
+
+    pub(crate) fn engine(self, executor: Box<dyn Executor>) -> Engine {
+        let clock = Arc::new(ManualClock::default());
+        Engine::new(executor, self.config(), clock)
+    }
+}
+
+/// Takes time for a step, by the clock that the engine reads: a millisecond and one for each token.
+pub(crate) struct Timed {
+    pub(crate) inner: Box<dyn Executor>,
+    pub(crate) clock: Arc<ManualClock>,
+}
+
+impl Executor for Timed {
+    fn vocab(&self) -> usize {
+        self.inner.vocab()
+    }
+
+    fn kv_geometry(&self) -> KvGeometry {
+        self.inner.kv_geometry()
+    }
+
+    fn max_step_tokens(&self) -> Tokens {
+        self.inner.max_step_tokens()
+    }
+
+    fn step(&mut self, input: &StepInput<'_>, logits: &mut Vec<f32>) -> Result<(), StepError> {
+        let tokens = u64::try_from(input.tokens.len()).unwrap();
+        self.clock.advance(Duration::from_millis(1 + tokens));
+        self.inner.step(input, logits)
+    }
+
+    fn copy_block(&mut self, from: BlockId, to: BlockId) {
+        self.inner.copy_block(from, to);
     }
 }
 
@@ -73,6 +128,10 @@ impl Log {
             _ => None,
         };
         self.0.lock().unwrap().iter().filter_map(token).collect()
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        !matches!(self.0.lock().unwrap().last(), None | Some(Event::Token(_)))
     }
 
     pub(crate) fn finished(&self) -> Option<Finished> {
@@ -101,11 +160,9 @@ pub(crate) fn tokens(ids: &[u32]) -> Vec<TokenId> {
 /// Parts of a greedy request without end tokens.
 pub(crate) fn parts(prompt: &[u32], max_tokens: u64) -> RequestParts {
     RequestParts {
-        prompt: tokens(prompt),
         max_tokens: Some(max_tokens),
         sampling: SamplingParams::greedy(),
-        stop: StopRules::default(),
-        logprobs: None,
+        ..RequestParts::new(tokens(prompt))
     }
 }
 

@@ -162,6 +162,7 @@ pub(crate) fn served(
         max_step_tokens: Tokens::new(64),
         context: Tokens::new(shape.context),
         max_waiting: shape.max_waiting,
+        ..EngineConfig::default()
     };
     let engine = Engine::new(executor, config, Arc::new(ManualClock::default()));
     let engine = EngineHandle::spawn(engine);

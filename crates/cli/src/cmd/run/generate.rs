@@ -55,14 +55,13 @@ impl<'a> Generator<'a> {
     pub(super) fn stream(&self, prompt: Prompt, out: &mut dyn Write) -> Result<String, Failure> {
         let model = self.model;
         let parts = RequestParts {
-            prompt: prompt.tokens,
             max_tokens: self.max_tokens,
             sampling: self.sampling.clone(),
             stop: StopRules {
                 end_tokens: model.tokenizer.end_tokens().to_vec(),
                 ..StopRules::default()
             },
-            logprobs: None,
+            ..RequestParts::new(prompt.tokens)
         };
         let request = GenerationRequest::new(parts, model.engine.limits())?;
         let (sender, events) = channel();
@@ -134,6 +133,7 @@ impl<'a> Generator<'a> {
             FinishReason::End(_) => "the model ended it",
             FinishReason::Length => "it reached its length",
             FinishReason::Cancelled => "it was cancelled",
+            FinishReason::QueueTimeout => "it waited too long for its turn",
         };
         say(format_args!(
             "answer            {answer:8} tokens, {reason}"

@@ -83,7 +83,6 @@ impl Call {
         for (prompt, tokens) in prompts.iter().enumerate() {
             for choice in 0..options.choices {
                 let parts = RequestParts {
-                    prompt: tokens.clone(),
                     max_tokens: options.max_tokens,
                     sampling: SamplingParams {
                         choice,
@@ -91,6 +90,7 @@ impl Call {
                     },
                     stop: options.stop.clone(),
                     logprobs,
+                    ..RequestParts::new(tokens.clone())
                 };
                 let request = GenerationRequest::new(parts, model.limits);
                 let request = request.map_err(renamed)?;

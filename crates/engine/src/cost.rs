@@ -1,0 +1,399 @@
+//! What a step costs, learnt while running, and what follows for those who wait.
+//!
+//! `time = a + b · prefill tokens + c · decodes + d · context`, fitted by recursive least squares that
+//! forgets old steps. The same steps with the same times give the same model, to the bit. It decides
+//! nothing about tokens: it predicts when a first token comes, and, if the operator sets a target for
+//! the gap between tokens, how large a piece of a prompt fits a step.
+//!
+//! # Source     Haykin, "Adaptive Filter Theory", recursive least squares with exponential forgetting
+
+use std::time::Duration;
+
+/// What one step has to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Work {
+    /// Tokens of prompts.
+    pub(crate) prefill: usize,
+    /// Sequences that compute one token.
+    pub(crate) decodes: usize,
+    /// Positions that all tokens together look back on.
+    pub(crate) context: usize,
+}
+
+impl Work {
+    /// Adds a run of tokens that begins at a position.
+    pub(crate) fn add(&mut self, tokens: usize, position: usize) {
+        if tokens == 1 {
+            self.decodes += 1;
+        } else {
+            self.prefill += tokens;
+        }
+        self.context += tokens * position + tokens * (tokens + 1) / 2;
+    }
+
+    fn with_prefill(mut self, tokens: usize, position: usize) -> Self {
+        self.prefill += tokens;
+        self.context += tokens * position + tokens * (tokens + 1) / 2;
+        self
+    }
+
+    /// Scaled so that all entries are of the same size in an ordinary step.
+    fn features(self) -> Features {
+        let count =
+            |value: usize, unit: f64| f64::from(u32::try_from(value).unwrap_or(u32::MAX)) / unit;
+        [
+            1.0,
+            count(self.prefill, 64.0),
+            count(self.decodes, 8.0),
+            count(self.context, 4096.0),
+        ]
+    }
+}
+
+const COUNT: usize = 4;
+type Features = [f64; COUNT];
+
+/// Share of a step's weight that is left when the next one counts in full.
+const FORGETTING: f64 = 0.98;
+/// Steps before anything is predicted.
+const WARM_UP: u64 = 8;
+/// How little is known at first, and the most that may be forgotten when nothing new happens.
+const IGNORANCE: f64 = 1e4;
+
+/// The four coefficients, in milliseconds, and whether they mean something yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Rates {
+    coefficients: Features,
+    ready: bool,
+}
+
+impl Rates {
+    /// The time of a step; `None` while too little is known.
+    pub(crate) fn time(&self, work: Work) -> Option<Duration> {
+        self.ready
+            .then(|| milliseconds(dot(&self.coefficients, &work.features())))
+    }
+
+    /// The most prompt tokens, up to `most` and at least `least`, that a step can take beside `work`
+    /// within a time.
+    pub(crate) fn prefill_within(
+        &self,
+        target: Duration,
+        work: Work,
+        position: usize,
+        range: (usize, usize),
+    ) -> usize {
+        let (least, most) = range;
+        let fits = |tokens: usize| {
+            let time = self.time(work.with_prefill(tokens, position));
+            time.is_none_or(|time| time <= target)
+        };
+        if least >= most || fits(most) {
+            return most;
+        }
+        let (mut fitting, mut too_many) = (least, most);
+        while too_many - fitting > 1 {
+            let middle = usize::midpoint(fitting, too_many);
+            if fits(middle) {
+                fitting = middle;
+            } else {
+                too_many = middle;
+            }
+        }
+        fitting
+    }
+}
+
+/// How far predictions were off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PredictionError {
+    /// Predictions that could be compared with what happened.
+    pub count: u64,
+    /// Their errors, whatever the sign, summed.
+    pub error: Duration,
+    /// What really happened, summed.
+    pub actual: Duration,
+}
+
+impl PredictionError {
+    pub(crate) fn note(&mut self, predicted: Duration, actual: Duration) {
+        self.count += 1;
+        self.error += predicted.abs_diff(actual);
+        self.actual += actual;
+    }
+}
+
+/// Learns what a step costs.
+#[derive(Debug)]
+pub(crate) struct CostModel {
+    rates: Rates,
+    /// The inverse of the weighted correlation of past features.
+    inverse: [Features; COUNT],
+    steps: u64,
+    error: PredictionError,
+}
+
+impl CostModel {
+    pub(crate) fn new() -> Self {
+        let mut inverse = [[0.0; COUNT]; COUNT];
+        for (index, row) in inverse.iter_mut().enumerate() {
+            row[index] = IGNORANCE;
+        }
+        Self {
+            rates: Rates::default(),
+            inverse,
+            steps: 0,
+            error: PredictionError::default(),
+        }
+    }
+
+    pub(crate) fn rates(&self) -> Rates {
+        self.rates
+    }
+
+    /// How far the predicted times of steps were off.
+    pub(crate) fn error(&self) -> PredictionError {
+        self.error
+    }
+
+    /// Learns from a step.
+    pub(crate) fn learn(&mut self, work: Work, time: Duration) {
+        if let Some(predicted) = self.rates.time(work) {
+            self.error.note(predicted, time);
+        }
+        let features = work.features();
+        let projected: Features = std::array::from_fn(|row| dot(&self.inverse[row], &features));
+        let gain = 1.0 / (FORGETTING + dot(&projected, &features));
+        let missed = time.as_secs_f64() * 1e3 - dot(&self.rates.coefficients, &features);
+        for (coefficient, projected) in self.rates.coefficients.iter_mut().zip(projected) {
+            *coefficient += gain * projected * missed;
+        }
+        for (row, first) in self.inverse.iter_mut().zip(projected) {
+            for (entry, second) in row.iter_mut().zip(projected) {
+                *entry -= gain * first * second;
+            }
+        }
+        // What the last steps say nothing about is not forgotten for ever.
+        let trace: f64 = (0..COUNT).map(|index| self.inverse[index][index]).sum();
+        if trace < IGNORANCE {
+            let entries = self.inverse.iter_mut().flatten();
+            entries.for_each(|entry| *entry /= FORGETTING);
+        }
+        self.steps += 1;
+        self.rates.ready = self.steps >= WARM_UP;
+        if self
+            .rates
+            .coefficients
+            .iter()
+            .any(|value| !value.is_finite())
+        {
+            *self = Self {
+                error: self.error,
+                ..Self::new()
+            };
+        }
+    }
+}
+
+/// What is known of the near future, to be asked from any thread.
+///
+/// It looks at all who wait as if they came first, whatever their priority and tenant, and at every
+/// prompt as if nothing of it were cached; so it rather says too late than too early.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Outlook {
+    pub(crate) rates: Rates,
+    /// What the running sequences compute in a step when all prompts are done.
+    pub(crate) decoding: Work,
+    /// Tokens of running prompts that are still to be computed.
+    pub(crate) pending: usize,
+    /// Places for further sequences.
+    pub(crate) places: usize,
+    /// Prompt tokens that a step carries at most.
+    pub(crate) step_tokens: usize,
+    /// Tokens of an answer, on average.
+    pub(crate) answer: f64,
+}
+
+impl Outlook {
+    /// When the first token of a prompt comes that is submitted now, behind `waiting` requests with
+    /// `tokens` prompt tokens.
+    pub(crate) fn first_token(
+        &self,
+        prompt: usize,
+        waiting: usize,
+        tokens: usize,
+    ) -> Option<Duration> {
+        let before = self.prefill_time(self.pending + tokens)?;
+        let place = self.place_time((waiting + 1).saturating_sub(self.places))?;
+        Some(before.max(place) + self.prefill_time(prompt)?)
+    }
+
+    /// When one of `waiting` requests is likely to have left the queue.
+    pub(crate) fn room(&self, waiting: usize, tokens: usize) -> Duration {
+        let waiting = u32::try_from(waiting.max(1)).unwrap_or(u32::MAX);
+        let all = self.first_token(0, waiting as usize, tokens);
+        let (least, most) = (Duration::from_secs(1), Duration::from_mins(1));
+        all.map_or(least, |all| (all / waiting).clamp(least, most))
+    }
+
+    /// The time to compute prompts beside what runs.
+    fn prefill_time(&self, tokens: usize) -> Option<Duration> {
+        if tokens == 0 {
+            return self.rates.ready.then_some(Duration::ZERO);
+        }
+        let room = self
+            .step_tokens
+            .saturating_sub(self.decoding.decodes)
+            .max(1);
+        let steps = u32::try_from(tokens / room).unwrap_or(u32::MAX);
+        let whole = self.rates.time(self.decoding.with_prefill(room, 0))?;
+        let rest = self.decoding.with_prefill(tokens % room, 0);
+        let rest = if tokens.is_multiple_of(room) {
+            Duration::ZERO
+        } else {
+            self.rates.time(rest)?
+        };
+        Some(whole.saturating_mul(steps).saturating_add(rest))
+    }
+
+    /// The time until this many of the running sequences have ended.
+    fn place_time(&self, ended: usize) -> Option<Duration> {
+        let running = self.decoding.decodes.max(1);
+        let count = |value: usize| f64::from(u32::try_from(value).unwrap_or(u32::MAX));
+        let steps = self.answer * count(ended) / count(running);
+        let step = self.rates.time(self.decoding)?;
+        Some(milliseconds(step.as_secs_f64() * 1e3 * steps))
+    }
+}
+
+fn dot(a: &Features, b: &Features) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+/// A duration from a number that may be negative or too large.
+fn milliseconds(value: f64) -> Duration {
+    Duration::try_from_secs_f64((value / 1e3).max(0.0)).unwrap_or(Duration::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Times of a machine that is exactly linear, in microseconds.
+    fn machine(work: Work) -> Duration {
+        let micros = 700 + 90 * work.prefill + 310 * work.decodes + work.context / 8;
+        Duration::from_micros(micros as u64)
+    }
+
+    fn works() -> impl Iterator<Item = Work> {
+        (0..60_usize).map(|step| {
+            let mut work = Work::default();
+            for decode in 0..step * 7 % 9 {
+                work.add(1, 50 * decode + step);
+            }
+            if step % 3 == 0 {
+                work.add(16 + step * 13 % 100, step * 31 % 500);
+            }
+            work
+        })
+    }
+
+    fn trained() -> CostModel {
+        let mut model = CostModel::new();
+        works().for_each(|work| model.learn(work, machine(work)));
+        model
+    }
+
+    fn close(a: Duration, b: Duration) -> bool {
+        a.abs_diff(b) <= b / 50 + Duration::from_micros(20)
+    }
+
+    #[test]
+    fn learns_a_linear_machine_and_says_how_well() {
+        let model = trained();
+        let mut work = Work::default();
+        work.add(300, 100);
+        work.add(1, 900);
+        let predicted = model.rates().time(work).unwrap();
+        assert!(close(predicted, machine(work)), "{predicted:?}");
+        let error = model.error();
+        assert_eq!(error.count, 60 - WARM_UP);
+        assert!(error.error * 20 < error.actual, "{error:?}");
+    }
+
+    #[test]
+    fn says_nothing_before_it_knows_something() {
+        let mut model = CostModel::new();
+        for work in works().take(7) {
+            model.learn(work, machine(work));
+            assert_eq!(model.rates().time(work), None);
+        }
+        let whole = model
+            .rates()
+            .prefill_within(Duration::ZERO, Work::default(), 0, (4, 99));
+        assert_eq!(whole, 99, "without knowledge nothing is held back");
+    }
+
+    #[test]
+    fn the_same_steps_give_the_same_model() {
+        assert_eq!(trained().rates(), trained().rates());
+    }
+
+    #[test]
+    fn follows_a_machine_that_gets_slower_and_survives_monotony() {
+        let mut model = trained();
+        let mut work = Work::default();
+        work.add(1, 100);
+        for _ in 0..100_000 {
+            model.learn(work, machine(work) * 2);
+        }
+        assert!(close(model.rates().time(work).unwrap(), machine(work) * 2));
+        works().for_each(|work| model.learn(work, machine(work) * 2));
+        works().for_each(|work| model.learn(work, machine(work) * 2));
+        let mut other = Work::default();
+        other.add(64, 0);
+        let (predicted, actual) = (model.rates().time(other).unwrap(), machine(other) * 2);
+        assert!(
+            predicted.abs_diff(actual) < actual / 5,
+            "{predicted:?} {actual:?}"
+        );
+    }
+
+    #[test]
+    fn finds_the_largest_piece_that_fits() {
+        let rates = trained().rates();
+        let mut work = Work::default();
+        work.add(1, 10);
+        let target = Duration::from_millis(10);
+        let tokens = rates.prefill_within(target, work, 0, (4, 500));
+        assert!(rates.time(work.with_prefill(tokens, 0)).unwrap() <= target);
+        assert!(rates.time(work.with_prefill(tokens + 1, 0)).unwrap() > target);
+        assert!((80..110).contains(&tokens), "{tokens}");
+        assert_eq!(rates.prefill_within(Duration::ZERO, work, 0, (4, 500)), 4);
+        assert_eq!(rates.prefill_within(Duration::MAX, work, 0, (4, 500)), 500);
+        assert_eq!(rates.prefill_within(Duration::ZERO, work, 0, (4, 3)), 3);
+    }
+
+    #[test]
+    fn the_outlook_adds_up_who_is_ahead() {
+        let mut decoding = Work::default();
+        decoding.add(1, 100);
+        let outlook = Outlook {
+            rates: trained().rates(),
+            decoding,
+            pending: 0,
+            places: 2,
+            step_tokens: 65,
+            answer: 50.0,
+        };
+        let step = |prefill| machine(decoding.with_prefill(prefill, 0));
+        let alone = outlook.first_token(40, 0, 0).unwrap();
+        assert!(close(alone, step(40)), "{alone:?}");
+        let behind = outlook.first_token(40, 1, 128).unwrap();
+        assert!(close(behind, step(64) * 2 + step(40)), "{behind:?}");
+        let full = outlook.first_token(40, 2, 128).unwrap();
+        assert!(close(full, step(0) * 50 + step(40)), "{full:?}");
+        assert_eq!(outlook.room(5, 0), Duration::from_secs(1));
+        assert_eq!(Outlook::default().first_token(1, 0, 0), None);
+    }
+}

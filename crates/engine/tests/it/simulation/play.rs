@@ -1,0 +1,378 @@
+//! Lets a story happen and judges every moment of it.
+
+use std::sync::Arc;
+
+use forthwith_core::clock::ManualClock;
+use forthwith_core::request::{GenerationRequest, Limits, RequestParts};
+use forthwith_core::units::{Blocks, SeqId, TokenId, Tokens};
+use forthwith_engine::{Counters, Engine, Event, FinishReason, ReuseStop, SubmitError};
+
+use super::story::{Deed, Story};
+use crate::faults::Fault;
+use crate::world::{Log, Shape, Timed, run_dry};
+
+/// What happened, to see that the simulation reaches what it is meant to test.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    pub(super) finished: u64,
+    pub(super) cancelled: u64,
+    pub(super) failed: u64,
+    pub(super) refused: u64,
+    pub(super) too_slow: u64,
+    pub(super) preemptions: u64,
+    pub(super) cached_tokens: u64,
+    pub(super) evictions: u64,
+    pub(super) expired: u64,
+    pub(super) steps: u64,
+}
+
+impl Tally {
+    pub(super) fn add(&mut self, other: &Self) {
+        self.finished += other.finished;
+        self.cancelled += other.cancelled;
+        self.failed += other.failed;
+        self.refused += other.refused;
+        self.too_slow += other.too_slow;
+        self.preemptions += other.preemptions;
+        self.cached_tokens += other.cached_tokens;
+        self.evictions += other.evictions;
+        self.expired += other.expired;
+        self.steps += other.steps;
+    }
+}
+
+struct Asked {
+    id: SeqId,
+    request: GenerationRequest,
+    log: Log,
+    /// Whether others came with it.
+    grouped: bool,
+    /// Steps since it was submitted.
+    age: u64,
+    /// Tokens at most of those who were there when it came, itself included.
+    ahead: usize,
+}
+
+impl Asked {
+    fn may_expire(&self) -> bool {
+        self.request.scheduling().max_queue_time.is_some()
+    }
+
+    fn has_ended(&self) -> bool {
+        self.log.has_ended()
+    }
+}
+
+/// Prompt tokens of requests that come together; neighbours with one prompt count once.
+fn groups_of(requests: &[GenerationRequest]) -> u64 {
+    let alike = |a: &GenerationRequest, b: &GenerationRequest| {
+        let key = |r: &GenerationRequest| (r.cache_salt().map(<[u8]>::to_vec), r.scheduling());
+        !a.bypasses_cache() && !b.bypasses_cache() && a.prompt() == b.prompt() && key(a) == key(b)
+    };
+    let groups = requests.chunk_by(alike);
+    groups.map(|group| group[0].prompt().len() as u64).sum()
+}
+
+/// Tokens that the request puts through the model at most.
+fn longest_of(request: &GenerationRequest) -> usize {
+    request.prompt().len() + request.max_tokens().get() - 1
+}
+
+struct World<'a> {
+    story: &'a Story,
+    engine: Engine,
+    fault: Fault,
+    faults: bool,
+    asked: Vec<Asked>,
+    refused: u64,
+    too_slow: u64,
+    accepted_tokens: u64,
+    clock: Arc<ManualClock>,
+}
+
+/// Plays a story to its end.
+///
+/// # Panics
+/// If anything is not as it should be.
+pub(super) fn play(story: &Story) -> Tally {
+    let fault = Fault::default();
+    let mut executor = fault.wrap(story.shape.executor(story.model));
+    let clock = Arc::new(ManualClock::default());
+    if story.timed {
+        executor = Box::new(Timed {
+            inner: executor,
+            clock: Arc::clone(&clock),
+        });
+    }
+    let mut world = World {
+        engine: Engine::new(executor, story.shape.config(), Arc::clone(&clock) as _),
+        clock,
+        faults: story.has_faults(),
+        story,
+        fault,
+        asked: Vec::new(),
+        refused: 0,
+        too_slow: 0,
+        accepted_tokens: 0,
+    };
+    for deed in &story.deeds {
+        world.happen(deed);
+        world.engine.check_invariants();
+    }
+    while !world.engine.is_idle() {
+        world.step();
+        world.engine.check_invariants();
+    }
+    world.judge();
+    world.tally()
+}
+
+impl World<'_> {
+    fn happen(&mut self, deed: &Deed) {
+        match deed {
+            Deed::Arrive(parts) => self.arrive(parts),
+            Deed::Cancel(whom) => self.cancel(*whom),
+            Deed::CancelAll => self.cancel_all(),
+            Deed::Step => self.step(),
+            Deed::Wait(time) => self.clock.advance(*time),
+            Deed::Fault => {
+                self.fault.set(Fault::ERROR);
+                self.step();
+                self.fault.set(0);
+            }
+        }
+    }
+
+    fn arrive(&mut self, parts: &[RequestParts]) {
+        let limits = Limits {
+            vocab: TokenId::new(self.story.model.vocab).index(),
+            context: Tokens::new(1000),
+        };
+        let shape = self.story.shape;
+        let check = |parts: &RequestParts| GenerationRequest::new(parts.clone(), limits).unwrap();
+        let requests: Vec<GenerationRequest> = parts.iter().map(check).collect();
+        let needed = |request: &GenerationRequest| {
+            Tokens::new(longest_of(request)).blocks_needed(Tokens::new(shape.block_size))
+        };
+        let fits = requests
+            .iter()
+            .all(|r| needed(r) <= Blocks::new(shape.blocks));
+        let ahead = self.asked.iter().filter(|asked| !asked.has_ended());
+        let ahead = ahead.map(|asked| &asked.request).chain(&requests);
+        let ahead: usize = ahead.map(longest_of).sum();
+        let before = self.engine.snapshot();
+        let longest = requests.iter().map(|request| request.prompt().len());
+        let tokens = before.waiting_tokens.get() + longest.max().unwrap();
+        let has_room = before.waiting + requests.len() <= shape.max_waiting
+            && (before.waiting == 0 || tokens <= shape.max_waiting_tokens);
+        let logs: Vec<Log> = requests.iter().map(|_| Log::default()).collect();
+        let submissions = requests.iter().zip(&logs);
+        let submissions = submissions.map(|(request, log)| (request.clone(), log.sink()));
+        match self.engine.submit_group(submissions.collect()) {
+            Ok(ids) => {
+                assert!(fits && has_room);
+                self.accepted_tokens += groups_of(&requests);
+                let came = ids.into_iter().zip(requests).zip(logs);
+                self.asked.extend(came.map(|((id, request), log)| Asked {
+                    id,
+                    request,
+                    log,
+                    grouped: parts.len() > 1,
+                    age: 0,
+                    ahead,
+                }));
+            }
+            Err(error) => {
+                self.refused += requests.len() as u64;
+                match error {
+                    SubmitError::TooLarge { .. } => assert!(!fits),
+                    SubmitError::Busy { .. } => assert!(!has_room),
+                    SubmitError::TooSlow { expected, limit } => {
+                        assert!(fits && has_room && expected > limit);
+                        self.too_slow += 1;
+                    }
+                    other => panic!("{other}"),
+                }
+            }
+        }
+    }
+
+    fn cancel(&mut self, whom: usize) {
+        if self.asked.is_empty() {
+            return;
+        }
+        let asked = &self.asked[whom % self.asked.len()];
+        self.engine.cancel(asked.id);
+        assert!(asked.has_ended(), "a cancel ends at once");
+    }
+
+    fn cancel_all(&mut self) {
+        self.engine.cancel_all();
+        assert!(self.engine.is_idle() && self.asked.iter().all(Asked::has_ended));
+    }
+
+    fn step(&mut self) {
+        let shape = self.story.shape;
+        let before = self.engine.snapshot();
+        let idle = self.engine.is_idle();
+        let report = self.engine.step();
+        let after = self.engine.snapshot();
+        assert!(report.tokens <= shape.max_step_tokens);
+        assert!(after.running <= shape.max_running.min(shape.max_step_tokens));
+        assert!(after.kv_used + after.kv_cached <= after.kv_total);
+        let moves = report.tokens > 0 || report.expired > 0;
+        assert_eq!(moves, !idle, "a step moves whenever there is work");
+        assert_eq!(
+            after.counters.expired - before.counters.expired,
+            report.expired as u64
+        );
+        assert!(report.sampled <= report.segments);
+        let preempted = after.counters.preemptions - before.counters.preemptions;
+        assert_eq!(report.preempted as u64, preempted);
+        self.check_ages();
+    }
+
+    /// The first of the running moves in every step and is never sent away. So each of those who
+    /// were there before takes at most as many steps as it has tokens, twice if it was sent away
+    /// before it became the first. Where requests differ in more than the time when they came,
+    /// later ones may go first, and each of better priority may send the first one away.
+    fn check_ages(&mut self) {
+        // A fault makes others compute anew; there are few.
+        let repeats = if self.faults { 10 } else { 2 };
+        let all: usize = self
+            .asked
+            .iter()
+            .map(|asked| longest_of(&asked.request))
+            .sum();
+        let overtakes = self.story.ranks.then_some(all * (1 + self.asked.len()));
+        for asked in self.asked.iter_mut().filter(|asked| !asked.has_ended()) {
+            asked.age += 1;
+            let bound = (overtakes.unwrap_or(asked.ahead) * repeats) as u64;
+            assert!(asked.age <= bound, "no end after {} steps", asked.age);
+        }
+    }
+
+    /// Every answer is what it would be alone, and the counters count what was sent.
+    fn judge(&self) {
+        let snapshot = self.engine.snapshot();
+        assert_eq!(snapshot.kv_used, Blocks::ZERO);
+        let mut expected = Counters {
+            accepted: self.asked.len() as u64,
+            accepted_tokens: self.accepted_tokens,
+            // Not told by events.
+            prompt_tokens: snapshot.counters.prompt_tokens,
+            preemptions: snapshot.counters.preemptions,
+            evictions: snapshot.counters.evictions,
+            steps: snapshot.counters.steps,
+            step_tokens: snapshot.counters.step_tokens,
+            faults: snapshot.counters.faults,
+            ..Counters::default()
+        };
+        let mut reused = 0;
+        for asked in &self.asked {
+            let events = asked.log.events();
+            let (last, tokens) = events.split_last().expect("every request ends");
+            expected.generated_tokens += tokens.len() as u64;
+            *match last {
+                Event::Finished(finished) => {
+                    reused += finished.cached_tokens.get() as u64;
+                    match finished.reason {
+                        FinishReason::Cancelled => &mut expected.cancelled,
+                        FinishReason::End(_) => &mut expected.finished_end,
+                        FinishReason::Length => &mut expected.finished_length,
+                        FinishReason::QueueTimeout => {
+                            assert!(tokens.is_empty() && asked.may_expire());
+                            &mut expected.expired
+                        }
+                    }
+                }
+                Event::Failed(_) => &mut expected.failed,
+                Event::Token(_) => panic!("the last event ends the request"),
+            } += 1;
+            self.judge_answer(asked, &events);
+        }
+        // Who failed does not tell what it had found.
+        expected.cached_tokens = snapshot.counters.cached_tokens;
+        assert!(reused <= expected.cached_tokens);
+        assert!(reused == expected.cached_tokens || expected.failed > 0);
+        assert_eq!(snapshot.counters, expected);
+        assert!(self.faults || expected.failed == 0);
+    }
+
+    fn judge_answer(&self, asked: &Asked, events: &[Event]) {
+        let request = &asked.request;
+        let whole = self.alone(request).events();
+        let (last, tokens) = events.split_last().expect("every request ends");
+        match last {
+            Event::Finished(finished) if is_whole(finished.reason) => {
+                assert_eq!(
+                    tokens,
+                    &whole[..whole.len() - 1],
+                    "the same answer as alone"
+                );
+                let Some(Event::Finished(alone)) = whole.last() else {
+                    panic!("alone it finishes");
+                };
+                assert_eq!(finished.reason, alone.reason);
+                assert_eq!(finished.completion_tokens, alone.completion_tokens);
+                assert!(finished.cached_tokens < finished.prompt_tokens);
+                let may_share = self.story.shape.shares && !request.bypasses_cache();
+                let bypassed = finished.reuse_stop == ReuseStop::Bypassed;
+                assert!(bypassed != (may_share || asked.grouped) || asked.grouped);
+                assert!(!bypassed || finished.cached_tokens == Tokens::ZERO);
+            }
+            _ => assert_eq!(tokens, &whole[..tokens.len()], "the same tokens as alone"),
+        }
+    }
+
+    /// The same request in an engine of its own with room for everything.
+    fn alone(&self, request: &GenerationRequest) -> Log {
+        let shape = Shape {
+            block_size: 7,
+            blocks: 200,
+            max_running: 1,
+            max_step_tokens: 1000,
+            max_waiting: 1,
+            shares: false,
+            ..Shape::default()
+        };
+        let mut engine = shape.engine(shape.executor(self.story.model));
+        let log = Log::default();
+        engine.submit(request.clone(), log.sink()).unwrap();
+        run_dry(&mut engine);
+        if is_plain_greedy(request) {
+            let tokens = log.tokens();
+            let model = self.story.model;
+            let expected = model.continue_greedily(request.prompt(), tokens.len());
+            assert_eq!(tokens, expected, "greedy says what the model says");
+        }
+        log
+    }
+
+    fn tally(&self) -> Tally {
+        let counters = self.engine.snapshot().counters;
+        Tally {
+            finished: counters.finished_end + counters.finished_length,
+            cancelled: counters.cancelled,
+            failed: counters.failed,
+            refused: self.refused,
+            too_slow: self.too_slow,
+            preemptions: counters.preemptions,
+            cached_tokens: counters.cached_tokens,
+            evictions: counters.evictions,
+            expired: counters.expired,
+            steps: counters.steps,
+        }
+    }
+}
+
+fn is_whole(reason: FinishReason) -> bool {
+    matches!(reason, FinishReason::End(_) | FinishReason::Length)
+}
+
+fn is_plain_greedy(request: &GenerationRequest) -> bool {
+    let sampling = request.sampling();
+    sampling.is_greedy()
+        && sampling.frequency_penalty.abs() + sampling.presence_penalty.abs() < 1e-9
+        && (sampling.repetition_penalty - 1.0).abs() < 1e-9
+}

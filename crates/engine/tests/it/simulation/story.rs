@@ -1,0 +1,221 @@
+//! What happens in a world, written down before it happens, so that it can be told shorter.
+
+use std::time::Duration;
+
+use forthwith_core::request::{RequestParts, SamplingParams, Scheduling, StopRules};
+use forthwith_core::units::{TenantId, TokenId};
+use forthwith_models::hash_model::HashModel;
+
+use super::dice::Dice;
+use crate::world::Shape;
+
+/// A world and all that is done to it.
+#[derive(Clone, Debug)]
+pub(super) struct Story {
+    pub(super) model: HashModel,
+    pub(super) shape: Shape,
+    /// Whether requests differ in priority and tenant.
+    pub(super) ranks: bool,
+    /// Whether steps take time.
+    pub(super) timed: bool,
+    pub(super) deeds: Vec<Deed>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Deed {
+    /// Requests come together.
+    Arrive(Vec<RequestParts>),
+    /// Cancels one of those who came so far; the number tells which.
+    Cancel(usize),
+    CancelAll,
+    Step,
+    /// Time goes by.
+    Wait(Duration),
+    /// A step that fails.
+    Fault,
+}
+
+impl Story {
+    pub(super) fn of(seed: u64) -> Self {
+        let mut dice = Dice(seed);
+        let model = HashModel {
+            vocab: dice.count(2, 30),
+            seed,
+        };
+        let shape = Shape {
+            block_size: dice.size(1, 6),
+            blocks: dice.size(3, 20),
+            max_running: dice.size(1, 8),
+            max_step_tokens: dice.size(1, 24),
+            max_waiting: dice.size(1, 40),
+            max_waiting_tokens: if dice.chance(20) {
+                dice.size(1, 60)
+            } else {
+                100_000
+            },
+            shares: dice.chance(85),
+            target_gap: if dice.chance(30) {
+                Duration::from_millis(dice.between(0, 20))
+            } else {
+                Duration::MAX
+            },
+            hash_bits: if dice.chance(25) {
+                dice.count(0, 4)
+            } else {
+                128
+            },
+        };
+        let mut teller = Teller {
+            faults: dice.chance(20),
+            salts: dice.chance(30),
+            ranks: dice.chance(50),
+            dice,
+            model,
+            shape,
+        };
+        let length = teller.dice.size(20, 120);
+        Self {
+            model,
+            shape,
+            ranks: teller.ranks,
+            timed: teller.dice.chance(50),
+            deeds: (0..length).map(|_| teller.deed()).collect(),
+        }
+    }
+
+    pub(super) fn has_faults(&self) -> bool {
+        self.deeds.iter().any(|deed| matches!(deed, Deed::Fault))
+    }
+}
+
+struct Teller {
+    dice: Dice,
+    model: HashModel,
+    shape: Shape,
+    faults: bool,
+    salts: bool,
+    ranks: bool,
+}
+
+impl Teller {
+    fn deed(&mut self) -> Deed {
+        match self.dice.roll() % 10 {
+            0..3 => Deed::Arrive(self.requests()),
+            3 if self.dice.chance(60) => Deed::Cancel(self.dice.size(0, 1000)),
+            3 if self.dice.chance(5) => Deed::CancelAll,
+            4 if self.dice.chance(30) => Deed::Wait(Duration::from_secs(1)),
+            _ if self.faults && self.dice.chance(5) => Deed::Fault,
+            _ => Deed::Step,
+        }
+    }
+
+    /// Mostly one request; sometimes several choices of one prompt, or several prompts.
+    fn requests(&mut self) -> Vec<RequestParts> {
+        let mut all = vec![self.request()];
+        if self.dice.chance(25) {
+            for _ in 0..self.dice.size(1, 4) {
+                let mut next = self.request();
+                if self.dice.chance(85) {
+                    next.prompt.clone_from(&all[0].prompt);
+                    next.cache_salt.clone_from(&all[0].cache_salt);
+                    next.scheduling = all[0].scheduling;
+                }
+                all.push(next);
+            }
+        }
+        all
+    }
+
+    fn request(&mut self) -> RequestParts {
+        let sampling = self.sampling();
+        let prompt = self.prompt();
+        let dice = &mut self.dice;
+        let salt = dice.between(0, 2);
+        let patience = dice
+            .chance(10)
+            .then(|| Duration::from_secs(dice.between(0, 4)));
+        let mut scheduling = Scheduling {
+            max_queue_time: patience,
+            max_time_to_first_token: dice
+                .chance(5)
+                .then(|| Duration::from_millis(dice.between(0, 200))),
+            ..Scheduling::default()
+        };
+        if self.ranks {
+            scheduling.priority = i32::try_from(dice.between(0, 2)).unwrap() - 1;
+            scheduling.tenant = TenantId::new(dice.between(0, 3));
+        }
+        let end = self.model.token(dice.roll());
+        let stop = StopRules {
+            end_tokens: vec![end],
+            stop_token_ids: if dice.chance(20) {
+                vec![self.model.token(dice.roll())]
+            } else {
+                Vec::new()
+            },
+            ignore_end: dice.chance(50),
+        };
+        RequestParts {
+            max_tokens: Some(dice.between(1, 60)),
+            sampling,
+            stop,
+            logprobs: dice.chance(20).then(|| dice.count(0, 5)),
+            cache_salt: (self.salts && salt > 0).then(|| vec![u8::try_from(salt).unwrap()]),
+            scheduling,
+            bypass_cache: dice.chance(5),
+            ..RequestParts::new(prompt)
+        }
+    }
+
+    fn prompt(&mut self) -> Vec<TokenId> {
+        let dice = &mut self.dice;
+        let capacity = self.shape.blocks * self.shape.block_size;
+        let length = if dice.chance(20) {
+            dice.size(1, capacity.min(40))
+        } else {
+            dice.size(1, 12)
+        };
+        // Some prompts come again, as in life, and many begin alike.
+        let mut words = Dice(dice.between(0, 8));
+        let alike = dice.size(0, 40);
+        let mut own = Dice(dice.between(0, 3));
+        let word = |at: usize| if at < alike { words.roll() } else { own.roll() };
+        (0..length)
+            .map(word)
+            .map(|word| self.model.token(word))
+            .collect()
+    }
+
+    fn sampling(&mut self) -> SamplingParams {
+        let dice = &mut self.dice;
+        let greedy = dice.chance(40);
+        let mut sometimes = |otherwise: f32, scale: f32| {
+            if dice.chance(70) {
+                otherwise
+            } else {
+                otherwise + dice.share() * scale
+            }
+        };
+        SamplingParams {
+            temperature: if greedy { 0.0 } else { sometimes(0.7, 1.0) },
+            top_p: 1.0 + sometimes(0.0, -1.0),
+            min_p: sometimes(0.0, 0.3),
+            repetition_penalty: sometimes(1.0, 1.0),
+            frequency_penalty: sometimes(0.0, 1.0),
+            presence_penalty: sometimes(0.0, 1.0),
+            top_k: dice.count(0, 20),
+            seed: dice.between(0, 5),
+            choice: dice.count(0, 2),
+        }
+    }
+}
+
+trait Words {
+    fn token(&self, value: u64) -> TokenId;
+}
+
+impl Words for HashModel {
+    fn token(&self, value: u64) -> TokenId {
+        TokenId::new(u32::try_from(value % u64::from(self.vocab)).unwrap())
+    }
+}
