@@ -69,7 +69,7 @@ fn a_bad_file_ends_the_server_before_it_is_ready() {
 #[test]
 fn a_model_that_cannot_be_fetched_is_no_bad_input() {
     let folder = tempfile::tempdir().unwrap();
-    for command in [["serve", "--port", "0"], ["run", "hi", "--offline"]] {
+    for command in [["serve", "--port", "0"], ["run", "--raw", "hi"]] {
         let output = forthwith(folder.path())
             .args(command)
             .args(["--offline", "--model", "smollm2"])

@@ -38,9 +38,11 @@ fn endless(prompt: &str, max_tokens: u32, stream: bool) -> String {
     body.to_string()
 }
 
-fn wait_for_a_delta(stream: &TcpStream) {
-    let mut lines = BufReader::new(stream).lines();
-    assert!(lines.any(|line| line.unwrap().starts_with("data: {")));
+/// Waits for the second delta: then the numbers of the first step are told.
+fn wait_for_deltas(stream: &TcpStream) {
+    let lines = BufReader::new(stream).lines();
+    let deltas = lines.filter(|line| line.as_ref().unwrap().starts_with("data: {"));
+    assert_eq!(deltas.take(2).count(), 2);
 }
 
 /// Nothing runs, waits or holds cache, and nothing is generated any more.
@@ -56,7 +58,7 @@ fn check_idle(server: &Server) {
 fn leave_everywhere(server: &Server, goodbye: Goodbye, tokens: u32, long_prompt: &str) {
     // During the answer.
     let stream = server.open("POST", "/v1/completions", &endless("a boat", tokens, true));
-    wait_for_a_delta(&stream);
+    wait_for_deltas(&stream);
     goodbye.say(stream);
     check_idle(server);
     let stream = server.open("POST", "/v1/completions", &endless("a boat", tokens, false));
@@ -75,7 +77,7 @@ fn leave_everywhere(server: &Server, goodbye: Goodbye, tokens: u32, long_prompt:
 
 fn leave_the_queue(server: &Server, goodbye: Goodbye, tokens: u32) {
     let first = server.open("POST", "/v1/completions", &endless("a boat", tokens, true));
-    wait_for_a_delta(&first);
+    wait_for_deltas(&first);
     let prompts = server.metric("forthwith_prompt_tokens_total");
     for streamed in [true, false] {
         let second = server.open(
