@@ -2,6 +2,7 @@
 
 use crate::printable;
 use forthwith_core::request::RequestError;
+use forthwith_engine::budget::BudgetError;
 use forthwith_hub::HubError;
 use forthwith_models::LoadError;
 use forthwith_text::{TemplateError, TokenizeError, TokenizerError};
@@ -83,6 +84,15 @@ bad_input!(
     TemplateError,
     RequestError
 );
+
+impl From<BudgetError> for Failure {
+    fn from(error: BudgetError) -> Self {
+        match error {
+            BudgetError::TooSmall { .. } => Self::bad_input(error),
+            _ => Self::failed(error),
+        }
+    }
+}
 
 impl From<HubError> for Failure {
     fn from(error: HubError) -> Self {

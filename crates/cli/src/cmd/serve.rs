@@ -23,6 +23,7 @@ pub(crate) fn run(args: &ServeArgs, shared: &SharedArgs) -> Result<(), Failure> 
         compute: Compute::new(&args.compute),
         context: args.context,
         kv_memory: args.kv_memory,
+        models: u8::try_from(args.model.len()).unwrap_or(u8::MAX),
         max_running: args.max_running,
         chat_template: args.chat_template.clone(),
     };

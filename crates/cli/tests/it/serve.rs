@@ -65,6 +65,23 @@ fn a_bad_file_ends_the_server_before_it_is_ready() {
     assert!(line.contains("bad.gguf"), "{line}");
 }
 
+#[test]
+fn the_cache_is_as_large_as_was_asked() {
+    let mut server = Server::start("toy", &["--kv-memory", "1KiB"]);
+    let blocks = server.metric("forthwith_kv_blocks_total");
+    assert!((1.0..100.0).contains(&blocks), "{blocks}");
+    let told = |line: &String| line.contains("the KV cache holds");
+    assert!(server.log.iter().any(told), "{:?}", server.log);
+    server.check_alive();
+    let folder = tempfile::tempdir().unwrap();
+    let output = forthwith(folder.path())
+        .args(["serve", "--port", "0", "--model", "toy", "--kv-memory", "1"])
+        .output()
+        .unwrap();
+    let line = super::error(&output, 2);
+    assert!(line.contains("was given 1 B"), "{line}");
+}
+
 /// What `run` calls a failure is none of the user's mistakes under `serve` either.
 #[test]
 fn a_model_that_cannot_be_fetched_is_no_bad_input() {
