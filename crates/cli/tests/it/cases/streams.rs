@@ -19,7 +19,10 @@ fn check(server: &Server, path: &str, body: &Value, n: usize, include: Option<bo
     let mut events = server.events(path, &body);
     if include == Some(true) {
         let last = events.pop().unwrap();
-        assert_eq!(&last["usage"], usage);
+        // The second of two equal prompts is found in the cache; the counts stay what they are.
+        for count in ["prompt_tokens", "completion_tokens", "total_tokens"] {
+            assert_eq!(last["usage"][count], usage[count]);
+        }
         assert_eq!(last["choices"], json!([]));
         assert_eq!(
             (&last["id"], &last["created"]),
