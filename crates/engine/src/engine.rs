@@ -18,6 +18,7 @@ use crate::batch::Batch;
 use crate::cost::{CostModel, Outlook};
 use crate::event::EventSink;
 use crate::handle::SubmitError;
+use crate::heartbeat::Heartbeat;
 use crate::kv::PrefixCacheConfig;
 use crate::report::{EngineSnapshot, StepReport};
 use crate::sampling::{self, SampleError, Sampler};
@@ -45,6 +46,8 @@ pub struct EngineConfig {
     /// pieces of prompts that steps carry beside answers are cut to it; [`Duration::MAX`] cuts none.
     /// Which steps there are then depends on the clock; answers never do.
     pub target_gap: Duration,
+    /// A step that takes longer is stuck: the engine is not ready until it ends.
+    pub stuck_after: Duration,
     /// The shares of tenants that do not have a share of 1.
     pub tenant_weights: Vec<(TenantId, u32)>,
     /// Whether and how requests share what they have in common.
@@ -62,6 +65,7 @@ impl Default for EngineConfig {
             max_waiting_tokens: Tokens::new(1 << 20),
             watermark_percent: 1,
             target_gap: Duration::MAX,
+            stuck_after: Duration::from_mins(1),
             tenant_weights: Vec::new(),
             prefix_cache: PrefixCacheConfig::default(),
         }
@@ -83,6 +87,8 @@ pub struct Engine {
     outlook: Outlook,
     /// When the step began.
     began: Duration,
+    heartbeat: Arc<Heartbeat>,
+    stuck_after: Duration,
     clock: Arc<dyn Clock>,
     published: Arc<Mutex<Published>>,
     next_id: u64,
@@ -116,6 +122,7 @@ impl Engine {
             requests: config.max_waiting,
             tokens: config.max_waiting_tokens,
         };
+        let stuck_after = config.stuck_after;
         let scheduler = Scheduler::new(geometry, config);
         let cost = CostModel::new();
         let outlook = scheduler.outlook(cost.rates());
@@ -136,6 +143,8 @@ impl Engine {
             cost,
             outlook,
             began: Duration::ZERO,
+            heartbeat: Arc::default(),
+            stuck_after,
             clock,
             published,
             next_id: 0,
@@ -221,6 +230,7 @@ impl Engine {
             Ok(Err(error)) => self.recover(&error.to_string()),
             Err(_) => self.recover("the engine hit an internal error"),
         };
+        self.heartbeat.end();
         self.outlook = self.scheduler.outlook(self.cost.rates());
         self.publish();
         if cfg!(debug_assertions) {
@@ -248,6 +258,7 @@ impl Engine {
 
     fn plan(&mut self) {
         self.began = self.clock.now();
+        self.heartbeat.begin(self.began);
         let rates = self.cost.rates();
         self.scheduler.plan(&mut self.plan, &rates, self.began);
         self.publish();
@@ -309,7 +320,8 @@ impl Engine {
         }
     }
 
-    fn publish(&self) {
+    /// Shows where the engine stands, then tells those who have ended.
+    fn publish(&mut self) {
         *self
             .published
             .lock()
@@ -317,6 +329,7 @@ impl Engine {
             snapshot: self.snapshot(),
             outlook: self.outlook,
         };
+        self.scheduler.dismiss();
     }
 
     pub(crate) fn door(&self) -> Door {
@@ -325,6 +338,8 @@ impl Engine {
             capacity: self.capacity,
             queue_limits: self.queue_limits,
             clock: Arc::clone(&self.clock),
+            heartbeat: Arc::clone(&self.heartbeat),
+            stuck_after: self.stuck_after,
             published: Arc::clone(&self.published),
             next_id: self.next_id,
         }
@@ -337,6 +352,8 @@ pub(crate) struct Door {
     pub(crate) capacity: Capacity,
     pub(crate) queue_limits: QueueLimits,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) heartbeat: Arc<Heartbeat>,
+    pub(crate) stuck_after: Duration,
     pub(crate) published: Arc<Mutex<Published>>,
     pub(crate) next_id: u64,
 }

@@ -13,6 +13,7 @@ use forthwith_core::units::{Blocks, SeqId, Tokens};
 
 use crate::engine::{Door, Engine};
 use crate::event::EventSink;
+use crate::heartbeat::EngineHealth;
 use crate::report::EngineSnapshot;
 use crate::scheduler::admission::QueueLoad;
 use crate::sequence::{Group, Sequence, Submission};
@@ -190,6 +191,19 @@ impl EngineHandle {
             sender: inbox.sender.clone(),
         };
         Ok(group.ids.into_iter().map(handle).collect())
+    }
+
+    /// Whether the engine answers. Asking costs the engine nothing.
+    pub fn health(&self) -> EngineHealth {
+        let door = &self.0.door;
+        let ended = |thread: &JoinHandle<()>| thread.is_finished();
+        if lock(&self.0.thread).as_ref().is_none_or(ended) {
+            return EngineHealth::Stopped;
+        }
+        match door.heartbeat.running_for(door.clock.now()) {
+            Some(time) if time > door.stuck_after => EngineHealth::Stuck(time),
+            _ => EngineHealth::Ready,
+        }
     }
 
     /// Where the engine stands; requests that it has not seen yet count as waiting.

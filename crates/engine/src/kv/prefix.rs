@@ -155,7 +155,12 @@ impl PrefixIndex {
     pub(crate) fn extend(&self, text: BlockHash, tokens: &[TokenId]) -> BlockHash {
         let mut hash = SipHash::new(self.config.key.0);
         hash.write(&text.0.to_le_bytes());
-        for token in tokens {
+        let (pairs, rest) = tokens.as_chunks::<2>();
+        for [first, second] in pairs {
+            let pair = u64::from(first.get()) | (u64::from(second.get()) << 32);
+            hash.write(&pair.to_le_bytes());
+        }
+        for token in rest {
             hash.write(&token.get().to_le_bytes());
         }
         self.cut(hash)

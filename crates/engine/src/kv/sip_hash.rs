@@ -25,7 +25,14 @@ impl SipHash {
         }
     }
 
-    pub(crate) fn write(&mut self, bytes: &[u8]) {
+    pub(crate) fn write(&mut self, mut bytes: &[u8]) {
+        while self.length.is_multiple_of(8)
+            && let Some((word, rest)) = bytes.split_first_chunk()
+        {
+            self.absorb(u64::from_le_bytes(*word));
+            self.length += 8;
+            bytes = rest;
+        }
         for &byte in bytes {
             self.tail |= u64::from(byte) << (8 * (self.length % 8));
             self.length += 1;

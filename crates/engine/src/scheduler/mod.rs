@@ -29,6 +29,8 @@ pub(crate) struct Scheduler {
     running: Vec<Sequence>,
     /// How many sequences have joined so far.
     joined: u64,
+    /// Who has ended and does not know yet.
+    departed: Vec<(Sequence, End, Duration)>,
     first_token_prediction: PredictionError,
     /// Tokens of an answer, on average over the last ones.
     answer: f64,
@@ -48,6 +50,7 @@ impl Scheduler {
         Self {
             queue: Queue::new(&config.tenant_weights),
             joined: 0,
+            departed: Vec::new(),
             first_token_prediction: PredictionError::default(),
             answer: 64.0,
             running: Vec::new(),
@@ -117,8 +120,9 @@ impl Scheduler {
         if let Some(sequence) = running {
             sequence.end = Some(End::Finished(FinishReason::Cancelled));
             self.remove_ended(now);
-        } else if let Some(sequence) = self.queue.remove(id) {
-            self.end_waiting(sequence, FinishReason::Cancelled, now);
+        } else if let Some((sequence, inherited)) = self.queue.remove(id) {
+            self.parked -= usize::from(inherited);
+            self.tell_end(sequence, End::Finished(FinishReason::Cancelled), now);
         } else {
             self.cancel_follower(id, now);
         }
@@ -139,8 +143,9 @@ impl Scheduler {
             sequence.end = Some(End::Finished(FinishReason::Cancelled));
         }
         self.remove_ended(now);
-        while let Some(sequence) = self.queue.take_next() {
-            self.end_waiting(sequence, FinishReason::Cancelled, now);
+        while let Some(mut sequence) = self.queue.take_next() {
+            self.hand_over(&mut sequence);
+            self.tell_end(sequence, End::Finished(FinishReason::Cancelled), now);
         }
     }
 
@@ -211,11 +216,6 @@ impl Scheduler {
         }
     }
 
-    fn end_waiting(&mut self, mut sequence: Sequence, reason: FinishReason, now: Duration) {
-        self.hand_over(&mut sequence);
-        self.tell_end(sequence, End::Finished(reason), now);
-    }
-
     /// Ends the requests that have waited too long. Returns how many.
     fn expire(&mut self, now: Duration) -> usize {
         let mut expired = 0;
@@ -231,7 +231,7 @@ impl Scheduler {
         expired
     }
 
-    fn tell_end(&mut self, mut sequence: Sequence, end: End, now: Duration) {
+    fn tell_end(&mut self, sequence: Sequence, end: End, now: Duration) {
         if let End::Finished(FinishReason::End(_) | FinishReason::Length) = end {
             let length = f64::from(u32::try_from(sequence.generated()).unwrap_or(u32::MAX));
             self.answer += (length - self.answer) / 16.0;
@@ -243,7 +243,15 @@ impl Scheduler {
             End::Finished(FinishReason::QueueTimeout) => &mut self.counters.expired,
             End::Failed(_) => &mut self.counters.failed,
         } += 1;
-        sequence.send_end(end, now);
+        self.departed.push((sequence, end, now));
+    }
+
+    /// Tells those who have ended so. The engine's numbers must be true by then, because whoever
+    /// hears of its end may look at them at once.
+    pub(crate) fn dismiss(&mut self) {
+        for (mut sequence, end, now) in self.departed.drain(..) {
+            sequence.send_end(end, now);
+        }
     }
 
     /// Sends those who waited for a prompt that is now computed to the head of the queue.

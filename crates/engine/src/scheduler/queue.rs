@@ -126,13 +126,36 @@ impl Queue {
         self.leave_lane(id)
     }
 
-    /// Takes out a sequence wherever it stands. Its heir, if it has followers, stands there then.
-    pub(crate) fn remove(&mut self, id: SeqId) -> Option<Sequence> {
-        if self.fresh.contains_key(&id) {
-            return self.leave_lane(id);
+    /// Takes out a sequence wherever it stands. Its heir, if it has followers, stands there then;
+    /// tells whether there is one.
+    pub(crate) fn remove(&mut self, id: SeqId) -> Option<(Sequence, bool)> {
+        if let Some(leader) = self.fresh.get_mut(&id) {
+            let Some(heir) = leader.take_heir() else {
+                return Some((self.leave_lane(id)?, false));
+            };
+            return Some((self.inherit(id, heir)?, true));
         }
         let returned = self.returned.values().find(|other| other.id == id)?;
-        self.leave_returned(returned.rank())
+        let mut leader = self.leave_returned(returned.rank())?;
+        let heir = leader.take_heir();
+        let inherited = heir.is_some();
+        if let Some(heir) = heir {
+            self.put_back(heir);
+        }
+        Some((leader, inherited))
+    }
+
+    /// Puts an heir in the place of its leader, with whom it came.
+    fn inherit(&mut self, leader: SeqId, heir: Sequence) -> Option<Sequence> {
+        let lane = self.lanes.get_mut(&lane_of(&heir))?;
+        let place = lane.ids.iter_mut().find(|other| **other == leader)?;
+        *place = heir.id;
+        if let Some(deadline) = heir.deadline() {
+            self.deadlines.remove(&(deadline, leader));
+            self.deadlines.insert((deadline, heir.id));
+        }
+        self.fresh.insert(heir.id, heir);
+        self.fresh.remove(&leader)
     }
 
     /// Takes out a sequence that waited too long.

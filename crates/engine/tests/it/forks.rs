@@ -104,6 +104,29 @@ fn when_the_first_choice_leaves_another_takes_its_place() {
 }
 
 #[test]
+fn a_group_whose_first_choice_leaves_keeps_its_place_in_the_queue() {
+    let mut engine = engine(Shape {
+        max_running: 1,
+        ..Shape::default()
+    });
+    let before = submit(&mut engine, &[choice(3, 0, 5), choice(5, 0, 5)]);
+    let logs: Vec<Log> = (0..2).map(|_| Log::default()).collect();
+    let group = logs.iter().map(|log| (choice(9, 0, 5), log.sink()));
+    let ids = engine.submit_group(group.collect()).unwrap();
+    let after = submit(&mut engine, &[choice(7, 0, 5)]);
+    engine.cancel(ids[0]);
+    let in_order = [&before[0], &before[1], &logs[1], &after[0]];
+    while !engine.is_idle() {
+        engine.step();
+        let ended = in_order.map(Log::has_ended);
+        assert!(
+            ended.is_sorted_by(|earlier, later| earlier >= later),
+            "{ended:?}"
+        );
+    }
+}
+
+#[test]
 fn different_prompts_of_a_group_are_separate() {
     let mut engine = engine(Shape::default());
     let choices = [choice(7, 0, 5), choice(9, 0, 5), choice(9, 1, 5)];

@@ -1,11 +1,15 @@
 //! The engine on its own thread.
 
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
+use forthwith_core::clock::ManualClock;
 use forthwith_core::executor::{Executor, KvGeometry, StepError, StepInput};
 use forthwith_core::units::{BlockId, Blocks, TokenId, Tokens};
-use forthwith_engine::{EngineHandle, Event, EventSink, FinishReason, SubmitError};
+use forthwith_engine::{
+    Engine, EngineHandle, EngineHealth, Event, EventSink, FinishReason, SubmitError,
+};
 
 use crate::world::{MODEL, Shape, greedy, tokens};
 
@@ -249,4 +253,36 @@ fn an_owner_that_stops_listening_does_not_disturb() {
         MODEL.continue_greedily(&tokens(&[2]), 20)
     );
     drop((deaf_request, request));
+}
+
+#[test]
+fn a_stuck_step_is_noticed_and_forgiven() {
+    let shape = Shape::default();
+    let clock = Arc::new(ManualClock::default());
+    let (entered, begins) = channel();
+    let (go, gate) = channel();
+    let executor = Box::new(Gated {
+        inner: shape.executor(MODEL),
+        entered,
+        gate,
+    });
+    let engine = Engine::new(executor, shape.config(), Arc::clone(&clock) as _);
+    let handle = EngineHandle::spawn(engine);
+    clock.advance(Duration::from_secs(1000));
+    assert_eq!(handle.health(), EngineHealth::Ready, "idle is not stuck");
+    let (sink, events) = sink();
+    let request = handle.submit(greedy(&[1], 2), sink).unwrap();
+    begins.recv().unwrap();
+    clock.advance(Duration::from_mins(1));
+    assert_eq!(handle.health(), EngineHealth::Ready);
+    clock.advance(Duration::from_secs(1));
+    let stuck = EngineHealth::Stuck(Duration::from_secs(61));
+    assert_eq!(handle.health(), stuck);
+    drop(go);
+    assert_eq!(events.iter().count(), 3);
+    assert_eq!(handle.health(), EngineHealth::Ready);
+    drop(request);
+    handle.shutdown(true);
+    handle.join();
+    assert_eq!(handle.health(), EngineHealth::Stopped);
 }

@@ -14,6 +14,9 @@ use forthwith_models::hash_model::{HashCapacity, HashModel};
 
 pub(crate) const MODEL: HashModel = HashModel { vocab: 50, seed: 1 };
 
+/// The share of tenant 1; all others have one.
+pub(crate) const WEIGHT_OF_ONE: usize = 3;
+
 /// The shape of an engine under test.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
@@ -64,6 +67,7 @@ impl Shape {
             tenant_weights: vec![(TenantId::new(1), 3)],
             target_gap: self.target_gap,
             watermark_percent: 1,
+            stuck_after: Duration::from_mins(1),
             prefix_cache: PrefixCacheConfig {
                 enabled: self.shares,
                 hash_bits: self.hash_bits,

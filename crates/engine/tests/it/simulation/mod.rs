@@ -7,6 +7,7 @@
 //! A world that fails is told again as short as it still fails.
 
 mod dice;
+mod fairness;
 mod play;
 mod story;
 
@@ -42,6 +43,23 @@ fn every_world_ends_well() {
         assert!(totals.cached_tokens > 0 && totals.evictions > 0 && totals.expired > 0);
         assert!(totals.too_slow > 0);
     }
+}
+
+#[test]
+fn tenants_never_drift_apart() {
+    let seeds = setting("FORTHWITH_SIMULATION_SEEDS").unwrap_or(SEEDS) / 4;
+    let first = setting("FORTHWITH_SIMULATION_FIRST").unwrap_or(0);
+    let mut compared = 0;
+    for seed in first..first + seeds.max(1) {
+        match catch_unwind(|| fairness::play(seed)) {
+            Ok(moments) => compared += moments,
+            Err(panic) => {
+                eprintln!("FORTHWITH_SIMULATION_FIRST={seed} FORTHWITH_SIMULATION_SEEDS=1");
+                resume_unwind(panic);
+            }
+        }
+    }
+    assert!(compared >= seeds, "{compared} moments of {seeds} worlds");
 }
 
 #[expect(

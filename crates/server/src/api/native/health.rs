@@ -1,7 +1,9 @@
-//! `GET /health`: 200 once answers are really given, 503 before and while draining.
+//! `GET /health`: 200 once answers are really given, 503 before, while draining, and while an engine
+//! is stuck.
 
 use axum::Json;
 use axum::extract::State;
+use forthwith_engine::EngineHealth;
 use serde::Serialize;
 
 use crate::error::ApiError;
@@ -12,7 +14,15 @@ pub(crate) struct Health {
     status: &'static str,
 }
 
-/// Looks at two atomics, so it answers at once whatever the engine does.
+/// Waits for nothing, so it answers at once whatever the engine does.
 pub(crate) async fn show(State(state): State<AppState>) -> Result<Json<Health>, ApiError> {
-    state.ready().map(|_| Json(Health { status: "ok" }))
+    let models = state.ready()?;
+    if models
+        .iter()
+        .any(|model| model.engine.health() != EngineHealth::Ready)
+    {
+        let message = "an engine has stopped or is stuck in a step";
+        return Err(ApiError::unavailable("not_ready", message));
+    }
+    Ok(Json(Health { status: "ok" }))
 }
