@@ -31,43 +31,6 @@ struct Stamps {
     expected: Option<Duration>,
 }
 
-/// A request and where its events go.
-pub type Submission = (GenerationRequest, Box<dyn EventSink>);
-
-/// Requests that came together, as sequences.
-pub(crate) struct Group {
-    pub(crate) ids: Vec<SeqId>,
-    /// Each with the others that wait for its prompt.
-    pub(crate) leaders: Vec<Sequence>,
-}
-
-impl Group {
-    /// Requests that arrived now and whose first token is expected after some time.
-    pub(crate) fn new(
-        choices: Vec<Submission>,
-        first_id: u64,
-        arrived: Duration,
-        expected: Option<Duration>,
-    ) -> Self {
-        let mut ids = Vec::with_capacity(choices.len());
-        let mut leaders: Vec<Sequence> = Vec::new();
-        for (id, (request, sink)) in (first_id..).zip(choices) {
-            let id = SeqId::new(id);
-            ids.push(id);
-            let mut sequence = Sequence::new(id, request, sink, arrived);
-            sequence.stamps.expected = expected;
-            match leaders.last_mut() {
-                Some(leader) if leader.may_lead(&sequence) => {
-                    sequence.leader = Some(leader.id);
-                    leader.followers.push(sequence);
-                }
-                _ => leaders.push(sequence),
-            }
-        }
-        Self { ids, leaders }
-    }
-}
-
 /// What a sequence shares with others.
 #[derive(Debug)]
 struct Sharing {
@@ -186,7 +149,13 @@ impl Sequence {
         }
     }
 
-    fn may_lead(&self, other: &Self) -> bool {
+    /// Says how long after its arrival the first token is expected.
+    pub(crate) fn expect_first_token(&mut self, expected: Option<Duration>) {
+        self.stamps.expected = expected;
+    }
+
+    /// Whether the other's prompt can be computed as part of this one.
+    pub(crate) fn may_lead(&self, other: &Self) -> bool {
         let (own, others) = (&self.request, &other.request);
         self.sharing.open
             && other.sharing.open
