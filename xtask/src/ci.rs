@@ -39,11 +39,9 @@ pub(crate) fn check(workspace: &Workspace) -> Result<()> {
 pub(crate) fn test(workspace: &Workspace, provision: &Provision) -> Result<()> {
     step("examples");
     run_examples(workspace)?;
+    step("documentation tests");
+    run(&mut workspace.cargo(&["test", "--quiet", "--workspace", "--doc"]))?;
     let runner = Runner::find(workspace);
-    if runner == Runner::Nextest {
-        step("documentation tests");
-        run(&mut workspace.cargo(&["test", "--quiet", "--workspace", "--doc"]))?;
-    }
     step("end-to-end tests on the scalar instruction set");
     run(equipped(&mut runner.scalar(workspace), provision).env("FORTHWITH_ISA", "scalar"))?;
     step("all tests");
@@ -72,10 +70,10 @@ fn run_examples(workspace: &Workspace) -> Result<()> {
 }
 
 /// The program that runs the tests.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 enum Runner {
     Nextest,
-    /// Comes with cargo; runs documentation tests too.
+    /// Comes with cargo.
     CargoTest,
 }
 
@@ -95,7 +93,14 @@ impl Runner {
     fn all(self, workspace: &Workspace) -> Command {
         workspace.cargo(match self {
             Self::Nextest => &["nextest", "run", "--workspace"],
-            Self::CargoTest => &["test", "--workspace", "--no-fail-fast"],
+            Self::CargoTest => &[
+                "test",
+                "--workspace",
+                "--lib",
+                "--bins",
+                "--tests",
+                "--no-fail-fast",
+            ],
         })
     }
 

@@ -7,7 +7,7 @@ use crate::size;
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Parser, Subcommand};
 use forthwith_core::units::Bytes;
-use forthwith_cpu::IsaChoice;
+use forthwith_cpu::{IsaChoice, KvFormat};
 use forthwith_hub::{DEFAULT_MODEL, Hub};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -71,11 +71,14 @@ pub(crate) enum Command {
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ComputeArgs {
     /// Threads that compute [default: the CPUs that this process may use]
-    #[arg(long, value_name = "N", env = "FORTHWITH_THREADS", value_parser = count::<1024>)]
+    #[arg(long, value_name = "N", env = "FORTHWITH_THREADS", allow_negative_numbers = true, value_parser = count::<1, 1024>)]
     pub(crate) threads: Option<usize>,
     /// Instruction set: scalar or avx2 [default: the fastest present]
     #[arg(long, value_name = "NAME", env = "FORTHWITH_ISA", value_parser = IsaChoice::named)]
     pub(crate) isa: Option<IsaChoice>,
+    /// Storage of cached keys and values: f16, bf16, f32 or q8_0
+    #[arg(long, value_name = "FORMAT", env = "FORTHWITH_KV_FORMAT", default_value_t, value_parser = KvFormat::named)]
+    pub(crate) kv_format: KvFormat,
 }
 
 /// Answers a prompt, or opens a chat when there is none.
@@ -95,19 +98,30 @@ pub(crate) struct RunArgs {
     #[arg(long, short, value_name = "NAME|PATH", env = "FORTHWITH_MODEL", default_value = DEFAULT_MODEL)]
     pub(crate) model: String,
     /// Most tokens to generate [default: what the context leaves]
-    #[arg(long, short = 'n', value_name = "N", env = "FORTHWITH_MAX_TOKENS", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, short = 'n', value_name = "N", env = "FORTHWITH_MAX_TOKENS", allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) max_tokens: Option<u64>,
     /// Randomness, 0 to 2; 0 always takes the most likely token
-    #[arg(long, short, value_name = "T", env = "FORTHWITH_TEMPERATURE", default_value_t = 0.2, value_parser = number::<2>)]
+    #[arg(long, short, value_name = "T", env = "FORTHWITH_TEMPERATURE", allow_negative_numbers = true, default_value_t = 0.2, value_parser = number::<2>)]
     pub(crate) temperature: f32,
     /// Draw from the K most likely tokens; 0 is all
-    #[arg(long, value_name = "K", env = "FORTHWITH_TOP_K", default_value_t = 0)]
+    #[arg(
+        long,
+        value_name = "K",
+        env = "FORTHWITH_TOP_K",
+        allow_negative_numbers = true,
+        default_value_t = 0
+    )]
     pub(crate) top_k: u32,
     /// Draw from the most likely tokens that together reach probability P
-    #[arg(long, value_name = "P", env = "FORTHWITH_TOP_P", default_value_t = 0.95, value_parser = number::<1>)]
+    #[arg(long, value_name = "P", env = "FORTHWITH_TOP_P", allow_negative_numbers = true, default_value_t = 0.95, value_parser = number::<1>)]
     pub(crate) top_p: f32,
     /// Random seed; equal seeds give equal answers [default: a new one each time]
-    #[arg(long, value_name = "S", env = "FORTHWITH_SEED")]
+    #[arg(
+        long,
+        value_name = "S",
+        env = "FORTHWITH_SEED",
+        allow_negative_numbers = true
+    )]
     pub(crate) seed: Option<u64>,
     /// Give the prompt to the model as it is, without the chat template
     #[arg(long, env = "FORTHWITH_RAW", action = ArgAction::SetTrue, value_parser = BoolishValueParser::new())]
@@ -129,6 +143,7 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) compute: ComputeArgs,
     /// What to answer or continue
+    #[arg(allow_negative_numbers = true)]
     pub(crate) prompt: Option<String>,
 }
 
@@ -143,7 +158,7 @@ Examples:
   curl http://127.0.0.1:8080/v1/chat/completions -H 'content-type: application/json' \\
     -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'")]
 pub(crate) struct ServeArgs {
-    /// Model: alias, path or hf:owner/repo[:file]; repeat to serve several, the first is the default
+    /// Model: alias, path or hf:owner/repo[:file]; repeat to serve several, then requests name theirs
     #[arg(long, short, value_name = "NAME|PATH", env = "FORTHWITH_MODEL", default_value = DEFAULT_MODEL, action = ArgAction::Append)]
     pub(crate) model: Vec<String>,
     /// Address to listen on; 0.0.0.0 opens the server to the network
@@ -160,17 +175,18 @@ pub(crate) struct ServeArgs {
         short,
         value_name = "PORT",
         env = "FORTHWITH_PORT",
+        allow_negative_numbers = true,
         default_value_t = 8080
     )]
     pub(crate) port: u16,
     /// Most tokens of a prompt and its answer together [default: what the model was trained for]
-    #[arg(long, value_name = "N", env = "FORTHWITH_CONTEXT", value_parser = count::<16_777_216>)]
+    #[arg(long, value_name = "N", env = "FORTHWITH_CONTEXT", allow_negative_numbers = true, value_parser = count::<2, 16_777_216>)]
     pub(crate) context: Option<usize>,
     /// Memory for cached keys and values, as 2GiB or 512MiB [default: a share of what is free]
-    #[arg(long, value_name = "SIZE", env = "FORTHWITH_KV_MEMORY", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", env = "FORTHWITH_KV_MEMORY", allow_negative_numbers = true, value_parser = size::parse)]
     pub(crate) kv_memory: Option<Bytes>,
     /// Most requests that run at once; others wait
-    #[arg(long, value_name = "N", env = "FORTHWITH_MAX_RUNNING", default_value_t = 16, value_parser = count::<4096>)]
+    #[arg(long, value_name = "N", env = "FORTHWITH_MAX_RUNNING", allow_negative_numbers = true, default_value_t = 16, value_parser = count::<1, 512>)]
     pub(crate) max_running: usize,
     /// Chat template (Jinja) to use instead of the models' own
     #[arg(long, value_name = "FILE", env = "FORTHWITH_CHAT_TEMPLATE")]
@@ -220,11 +236,11 @@ pub(crate) struct InspectArgs {
     pub(crate) model: String,
 }
 
-/// A whole number from 1 to `MAX`.
-fn count<const MAX: usize>(text: &str) -> Result<usize, String> {
+/// A whole number from `MIN` to `MAX`.
+fn count<const MIN: usize, const MAX: usize>(text: &str) -> Result<usize, String> {
     match text.parse() {
-        Ok(value) if (1..=MAX).contains(&value) => Ok(value),
-        _ => Err(format!("expected a whole number from 1 to {MAX}")),
+        Ok(value) if (MIN..=MAX).contains(&value) => Ok(value),
+        _ => Err(format!("expected a whole number from {MIN} to {MAX}")),
     }
 }
 

@@ -1,6 +1,8 @@
 //! How a command ends when it does not end well: one clear line and an exit code.
 
+use crate::printable;
 use forthwith_core::request::RequestError;
+use forthwith_engine::budget::BudgetError;
 use forthwith_hub::HubError;
 use forthwith_models::LoadError;
 use forthwith_text::{TemplateError, TokenizeError, TokenizerError};
@@ -51,7 +53,8 @@ impl Failure {
     pub(crate) fn report(&self) -> ExitCode {
         if !self.message.is_empty() {
             let words: Vec<&str> = self.message.split_whitespace().collect();
-            eprintln!("error: {}", crate::printable::line(&words.join(" ")));
+            let line = printable::line(&words.join(" "));
+            printable::say(format_args!("error: {line}"));
         }
         ExitCode::from(self.code)
     }
@@ -81,6 +84,15 @@ bad_input!(
     TemplateError,
     RequestError
 );
+
+impl From<BudgetError> for Failure {
+    fn from(error: BudgetError) -> Self {
+        match error {
+            BudgetError::TooSmall { .. } => Self::bad_input(error),
+            _ => Self::failed(error),
+        }
+    }
+}
 
 impl From<HubError> for Failure {
     fn from(error: HubError) -> Self {

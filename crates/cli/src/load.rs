@@ -4,7 +4,7 @@ use crate::error::Failure;
 use crate::progress::Reporter;
 use crate::select::{Compute, available_memory};
 use forthwith_core::clock::SystemClock;
-use forthwith_core::executor::Executor;
+use forthwith_core::executor::{Executor, KvGeometry};
 use forthwith_core::program::Program;
 use forthwith_core::units::{Blocks, Bytes, TokenId, Tokens};
 use forthwith_cpu::{BLOCK_SIZE, Cpu, CpuConfig, kv_block_bytes, weight_bytes, workspace_bytes};
@@ -38,6 +38,8 @@ pub(crate) struct LoadSettings {
     pub(crate) context: Option<usize>,
     /// Memory of the KV cache; `None` is a share of what is free.
     pub(crate) kv_memory: Option<Bytes>,
+    /// Models among which that share is divided; a cache fills up long after the next has loaded.
+    pub(crate) models: u8,
     pub(crate) max_running: usize,
     /// A file with a chat template that replaces the models' own.
     pub(crate) chat_template: Option<PathBuf>,
@@ -73,13 +75,18 @@ fn load_toy(settings: &LoadSettings, reporter: &Reporter) -> Result<LoadedModel,
     let toy = Arc::new(Toy::embedded());
     let tokenizer = Tokenizer::words(toy.words(), toy.unknown(), toy.end_tokens(), toy.hidden())?;
     let template = chat_template(settings, None, &tokenizer)?;
-    let executor = Box::new(Arc::clone(&toy).executor(TOY_BLOCKS));
-    let capacity = TOY_BLOCKS.tokens(executor.kv_geometry().block_size);
-    let context = settings.context.map_or(capacity, Tokens::new);
     reporter.note(&format!(
         "toy: trained on {} words, nothing to load",
         toy.words().len()
     ));
+    let geometry = Arc::clone(&toy).executor(TOY_BLOCKS).kv_geometry();
+    let capacity = TOY_BLOCKS.tokens(geometry.block_size);
+    let context = settings.context.map_or(capacity, Tokens::new);
+    let blocks = match settings.kv_memory {
+        Some(_) => toy_ledger(geometry, context, settings)?.blocks,
+        None => TOY_BLOCKS,
+    };
+    let executor = Box::new(toy.executor(blocks));
     let engine = spawn(executor, context, settings);
     Ok(LoadedModel {
         warnings: context_warnings(context, &engine),
@@ -101,7 +108,7 @@ fn load_file(
     let tokenizer = Tokenizer::from_gguf(file.metadata())?;
     check_vocabulary(&program, &tokenizer)?;
     let template = chat_template(settings, Some(&file), &tokenizer)?;
-    let mut warnings = Vec::new();
+    let mut warnings = settings.compute.warnings();
     let trained = program.context;
     let context = settings.context.map_or(trained, Tokens::new);
     if context > trained {
@@ -111,11 +118,20 @@ fn load_file(
         ));
     }
     let ledger = ledger(&program, context, settings)?;
+    if ledger.total() > ledger.available {
+        warnings.push(format!(
+            "this needs {} of memory, {} are free: the machine may swap or stop the process; \
+             give less with --kv-memory",
+            ledger.total(),
+            ledger.available
+        ));
+    }
     reporter.note(&format!("{id}: {}", settings.compute));
     reporter.note(&format!("{id}: memory: {ledger}"));
     let config = CpuConfig {
         threads: settings.compute.threads,
         isa: settings.compute.isa,
+        kv_format: settings.compute.kv_format,
         kv_blocks: ledger.blocks,
         max_step_tokens: MAX_STEP_TOKENS,
     };
@@ -157,15 +173,39 @@ fn ledger(program: &Program, context: Tokens, settings: &LoadSettings) -> Result
         weights: weight_bytes(program),
         workspace: workspace_bytes(program, MAX_STEP_TOKENS, per_request, threads),
         reserve: RESERVE,
-        block_bytes: kv_block_bytes(program),
+        block_bytes: kv_block_bytes(program, settings.compute.kv_format),
         block_size: BLOCK_SIZE,
         context,
         max_running: settings.max_running,
-        kv: settings
-            .kv_memory
-            .map_or(KvMemory::Share(KV_SHARE), KvMemory::Exact),
+        kv: kv_memory(settings),
     };
-    Ledger::new(&needs).map_err(Failure::failed)
+    Ok(Ledger::new(&needs)?)
+}
+
+/// The toy has neither weights nor buffers that count.
+fn toy_ledger(
+    geometry: KvGeometry,
+    context: Tokens,
+    settings: &LoadSettings,
+) -> Result<Ledger, Failure> {
+    let needs = MemoryNeeds {
+        available: available_memory()?,
+        weights: Bytes::ZERO,
+        workspace: Bytes::ZERO,
+        reserve: Bytes::ZERO,
+        block_bytes: geometry.block_bytes,
+        block_size: geometry.block_size,
+        context,
+        max_running: settings.max_running,
+        kv: kv_memory(settings),
+    };
+    Ok(Ledger::new(&needs)?)
+}
+
+fn kv_memory(settings: &LoadSettings) -> KvMemory {
+    let share = KV_SHARE / settings.models.max(1);
+    let share = KvMemory::Share(share.max(1));
+    settings.kv_memory.map_or(share, KvMemory::Exact)
 }
 
 /// What the engine had to cut from the asked-for context, said rather than done silently.

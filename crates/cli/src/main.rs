@@ -1,5 +1,7 @@
 //! The forthwith binary: arguments in, one command run, an exit code out.
 #![forbid(unsafe_code)]
+// `eprintln!` panics when nobody reads; `printable::say` does not.
+#![warn(clippy::print_stderr)]
 
 mod args;
 mod cmd;

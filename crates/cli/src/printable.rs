@@ -1,4 +1,12 @@
-//! Foreign text on a terminal.
+//! Foreign text on a terminal, and everything that goes to standard error.
+
+use std::fmt::Display;
+use std::io::{self, Write as _};
+
+/// Prints a line on standard error. Who closed it does not want to read it, and the work goes on.
+pub(crate) fn say(text: impl Display) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
 
 /// Replaces control characters, so that text from a file cannot steer the terminal.
 pub(crate) fn line(text: &str) -> String {

@@ -1,5 +1,6 @@
 //! Long work on standard error: bars on a terminal, plain lines elsewhere.
 
+use crate::printable::say;
 use forthwith_core::units::Bytes;
 use forthwith_hub::Progress;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -32,7 +33,7 @@ impl Progress for Reporter {
         let what = crate::printable::line(what);
         if !self.terminal {
             let size = total.map_or_else(String::new, |bytes| format!(" ({})", Bytes::new(bytes)));
-            return eprintln!("{what}{size}");
+            return say(format_args!("{what}{size}"));
         }
         let bar = match total {
             Some(total) => ProgressBar::new(total).with_style(style(
@@ -62,8 +63,8 @@ impl Progress for Reporter {
     fn note(&self, line: &str) {
         let line = crate::printable::line(line);
         self.with_bar(|slot| match slot {
-            Some(bar) => bar.suspend(|| eprintln!("{line}")),
-            None => eprintln!("{line}"),
+            Some(bar) => bar.suspend(|| say(line)),
+            None => say(line),
         });
     }
 }

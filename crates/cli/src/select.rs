@@ -4,7 +4,7 @@
 use crate::args::ComputeArgs;
 use crate::error::Failure;
 use forthwith_core::units::Bytes;
-use forthwith_cpu::{IsaChoice, usable_cpus};
+use forthwith_cpu::{IsaChoice, KvFormat, usable_cpus};
 use std::fmt;
 
 /// How a model is computed; everything is decided.
@@ -12,6 +12,7 @@ use std::fmt;
 pub(crate) struct Compute {
     pub(crate) threads: usize,
     pub(crate) isa: IsaChoice,
+    pub(crate) kv_format: KvFormat,
     threads_given: bool,
     isa_given: bool,
 }
@@ -22,9 +23,25 @@ impl Compute {
         Self {
             threads: args.threads.unwrap_or_else(usable_cpus),
             isa: args.isa.unwrap_or_else(IsaChoice::best),
+            kv_format: args.kv_format,
             threads_given: args.threads.is_some(),
             isa_given: args.isa.is_some(),
         }
+    }
+}
+
+impl Compute {
+    /// What a user should know about the choices.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let usable = usable_cpus();
+        let crowded = (self.threads > usable).then(|| {
+            format!(
+                "{} threads share the {usable} CPUs that this process may use: threads wait for \
+                 one another, {usable} or fewer are faster",
+                self.threads
+            )
+        });
+        crowded.into_iter().collect()
     }
 }
 
@@ -33,11 +50,12 @@ impl fmt::Display for Compute {
         let source = |given| if given { "given" } else { "detected" };
         write!(
             f,
-            "cpu {} ({}), {} threads ({})",
+            "cpu {} ({}), {} threads ({}), KV cache in {}",
             self.isa.name(),
             source(self.isa_given),
             self.threads,
-            source(self.threads_given)
+            source(self.threads_given),
+            self.kv_format
         )
     }
 }
@@ -74,10 +92,11 @@ mod tests {
         let args = ComputeArgs {
             threads: Some(3),
             isa: None,
+            kv_format: KvFormat::F16,
         };
         let text = Compute::new(&args).to_string();
         assert!(
-            text.contains("(detected)") && text.ends_with("3 threads (given)"),
+            text.contains("(detected)") && text.contains("3 threads (given)"),
             "{text}"
         );
     }

@@ -5,7 +5,7 @@ mod load;
 mod workspace;
 
 use crate::isa::IsaChoice;
-use crate::kv::{BLOCK_SIZE, KvCache, KvView, kv_block_bytes};
+use crate::kv::{BLOCK_SIZE, KvCache, KvFormat, KvView, kv_block_bytes};
 use crate::memory::SharedSlice;
 use crate::phases::gate::GatedUnit;
 use crate::phases::norm::RmsNorm;
@@ -32,6 +32,8 @@ pub struct CpuConfig {
     pub threads: usize,
     /// The instruction set.
     pub isa: IsaChoice,
+    /// How keys and values are stored.
+    pub kv_format: KvFormat,
     /// Blocks of the KV cache.
     pub kv_blocks: forthwith_core::units::Blocks,
     /// The most tokens in one step.
@@ -65,7 +67,7 @@ impl Executor for Cpu {
     fn kv_geometry(&self) -> KvGeometry {
         KvGeometry {
             block_size: BLOCK_SIZE,
-            block_bytes: kv_block_bytes(&self.program),
+            block_bytes: kv_block_bytes(&self.program, self.kv.format()),
             blocks: self.kv.blocks(),
         }
     }

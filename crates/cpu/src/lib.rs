@@ -1,5 +1,9 @@
 //! The CPU backend: a reference executor and a SIMD executor of the same programs.
 #![allow(
+    clippy::cast_ptr_alignment,
+    reason = "every load and store of a vector is unaligned"
+)]
+#![allow(
     clippy::inline_always,
     reason = "kernels compile with the features of whoever runs them"
 )]
@@ -16,6 +20,6 @@ mod team;
 pub use affinity::usable_cpus;
 pub use executor::{Cpu, CpuConfig, LoadError, weight_bytes, workspace_bytes};
 pub use isa::{IsaChoice, UnknownIsa};
-pub use kv::{BLOCK_SIZE, kv_block_bytes};
+pub use kv::{BLOCK_SIZE, KvFormat, UnknownKvFormat, kv_block_bytes};
 pub use memory::OutOfMemory;
 pub use reference::{Arithmetic, Reference};

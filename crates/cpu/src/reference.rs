@@ -5,7 +5,7 @@
 //! do, so that kernels must equal it up to the rounding of sums. Sums are in double precision.
 
 use crate::executor::{LoadError, find};
-use crate::kv::{BLOCK, BLOCK_SIZE};
+use crate::kv::{BLOCK, BLOCK_SIZE, KvFormat};
 use crate::phases::attention::{self, Scoring, visible};
 use crate::phases::{gate, norm, rope, softcap};
 use crate::quant::{activations, matrix};
@@ -20,8 +20,8 @@ use std::sync::Arc;
 pub enum Arithmetic {
     /// Single-precision activations and cache.
     Oracle,
-    /// Activations as signed bytes per 32 and a half-precision cache, as the kernels store them.
-    Quantizing,
+    /// Activations as signed bytes per 32 and a cache in this format, as the kernels store them.
+    Quantizing(KvFormat),
 }
 
 /// A loaded model in plain floats.
@@ -91,7 +91,7 @@ impl Reference {
     fn product(&self, id: WeightId, rows: &[f32]) -> Vec<f32> {
         let spec = self.program.weight(id);
         let rounded;
-        let rows = if self.arithmetic == Arithmetic::Quantizing && !self.plain[id.0] {
+        let rows = if self.arithmetic != Arithmetic::Oracle && !self.plain[id.0] {
             rounded = rows
                 .chunks_exact(spec.cols)
                 .flat_map(activations::reference)
@@ -139,11 +139,14 @@ impl Reference {
         gate::reference(phase.activation, &gate, &up)
     }
 
-    /// As stored in the cache.
-    fn stored(&self, value: f32) -> f32 {
+    /// Heads as the cache gives them back.
+    fn stored(&self, heads: &[f32], head_dim: usize) -> Vec<f32> {
         match self.arithmetic {
-            Arithmetic::Oracle => value,
-            Arithmetic::Quantizing => half::f16::from_f32(value).to_f32(),
+            Arithmetic::Oracle => heads.to_vec(),
+            Arithmetic::Quantizing(format) => heads
+                .chunks_exact(head_dim)
+                .flat_map(|head| format.reference(head))
+                .collect(),
         }
     }
 
@@ -176,10 +179,9 @@ impl Reference {
                     self.turn(phase.key_norm, phase.rope, position, head);
                 }
                 let at = slot(segment, position) * kv_width;
-                for i in 0..kv_width {
-                    self.keys[phase.layer][at + i] = self.stored(keys[i]);
-                    self.values[phase.layer][at + i] = self.stored(values[i]);
-                }
+                let (keys, values) = (self.stored(keys, head_dim), self.stored(values, head_dim));
+                self.keys[phase.layer][at..at + kv_width].copy_from_slice(&keys);
+                self.values[phase.layer][at..at + kv_width].copy_from_slice(&values);
                 attended.extend(self.attend(phase, segment, position, queries));
             }
         }

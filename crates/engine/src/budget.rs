@@ -60,17 +60,58 @@ pub struct Ledger {
 
 /// The memory does not even hold a cache of one block.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "no memory is left for the KV cache: weights {weights}, workspace {workspace} and reserve \
-     {reserve} of {available}, one cache block needs {block_bytes}; \
-     use a smaller model or give the cache memory with --kv-memory"
-)]
-pub struct BudgetError {
-    weights: Bytes,
-    workspace: Bytes,
-    reserve: Bytes,
-    available: Bytes,
-    block_bytes: Bytes,
+#[non_exhaustive]
+pub enum BudgetError {
+    /// What is free is used up before the cache gets its share.
+    #[error(
+        "no memory is left for the KV cache: weights {weights}, workspace {workspace} and reserve \
+         {reserve} of {available}, one cache block needs {block_bytes}; \
+         use a smaller model or give the cache memory with --kv-memory"
+    )]
+    NothingLeft {
+        /// The weights.
+        weights: Bytes,
+        /// Buffers for one step.
+        workspace: Bytes,
+        /// Left for everything else.
+        reserve: Bytes,
+        /// Memory that may be used in all.
+        available: Bytes,
+        /// One block of the cache.
+        block_bytes: Bytes,
+    },
+    /// The cache was given less than one block.
+    #[error(
+        "the KV cache was given {given}, one block of {block_size} tokens needs {block_bytes}; \
+         give at least that much"
+    )]
+    TooSmall {
+        /// What was asked for.
+        given: Bytes,
+        /// One block of the cache.
+        block_bytes: Bytes,
+        /// Positions in one block.
+        block_size: Tokens,
+    },
+}
+
+impl MemoryNeeds {
+    fn refusal(&self) -> BudgetError {
+        match self.kv {
+            KvMemory::Exact(given) => BudgetError::TooSmall {
+                given,
+                block_bytes: self.block_bytes,
+                block_size: self.block_size,
+            },
+            KvMemory::Share(_) => BudgetError::NothingLeft {
+                weights: self.weights,
+                workspace: self.workspace,
+                reserve: self.reserve,
+                available: self.available,
+                block_bytes: self.block_bytes,
+            },
+        }
+    }
 }
 
 impl Ledger {
@@ -90,13 +131,7 @@ impl Ledger {
         // Block ids have 32 bits.
         let blocks = affordable.min(useful).min(u32::MAX as usize);
         if blocks == 0 {
-            return Err(BudgetError {
-                weights: needs.weights,
-                workspace: needs.workspace,
-                reserve: needs.reserve,
-                available: needs.available,
-                block_bytes: needs.block_bytes,
-            });
+            return Err(needs.refusal());
         }
         Ok(Self {
             available: needs.available,
@@ -197,5 +232,14 @@ mod tests {
             ..heavy
         };
         assert_eq!(Ledger::new(&exact).unwrap().blocks, Blocks::new(4));
+        let little = MemoryNeeds {
+            kv: KvMemory::Exact(Bytes::new(MIB)),
+            ..heavy
+        };
+        assert_eq!(
+            Ledger::new(&little).unwrap_err().to_string(),
+            "the KV cache was given 1.0 MiB, one block of 32 tokens needs 2.0 MiB; \
+             give at least that much"
+        );
     }
 }

@@ -17,6 +17,7 @@ use forthwith_core::units::{SeqId, TenantId, Tokens};
 use crate::batch::Batch;
 use crate::cost::{CostModel, Outlook};
 use crate::event::EventSink;
+use crate::group::{Group, Submission};
 use crate::handle::SubmitError;
 use crate::heartbeat::Heartbeat;
 use crate::kv::PrefixCacheConfig;
@@ -25,7 +26,7 @@ use crate::sampling::{self, SampleError, Sampler};
 use crate::scheduler::Scheduler;
 use crate::scheduler::admission::{Capacity, QueueLimits, QueueLoad};
 use crate::scheduler::plan::StepPlan;
-use crate::sequence::{Group, Sequence, Submission};
+use crate::sequence::Sequence;
 
 /// What the engine may do at once; everything is decided.
 #[derive(Clone, Debug, PartialEq, Eq)]

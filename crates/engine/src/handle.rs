@@ -13,10 +13,11 @@ use forthwith_core::units::{Blocks, SeqId, Tokens};
 
 use crate::engine::{Door, Engine};
 use crate::event::EventSink;
+use crate::group::{Group, Submission};
 use crate::heartbeat::EngineHealth;
 use crate::report::EngineSnapshot;
 use crate::scheduler::admission::QueueLoad;
-use crate::sequence::{Group, Sequence, Submission};
+use crate::sequence::Sequence;
 
 /// A request was refused at the door; nothing of it was computed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

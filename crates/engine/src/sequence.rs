@@ -4,7 +4,7 @@
 //! known but not yet computed. A sequence that lost its blocks starts again with the tokens it
 //! has; the answer so far has become part of what is prefilled.
 
-mod group;
+mod followers;
 mod sharing;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,8 +16,6 @@ use forthwith_core::units::{SeqId, TokenId, Tokens};
 use crate::event::{Event, EventSink, FinishReason, Finished, Timings, TokenEvent};
 use crate::kv::{BlockPool, BlockTable};
 use crate::sampling::Choice;
-pub(crate) use group::Group;
-pub use group::Submission;
 use sharing::Sharing;
 pub(crate) use sharing::Start;
 
@@ -95,6 +93,11 @@ impl Sequence {
             },
             sink: Some(sink),
         }
+    }
+
+    /// Says how long after its arrival the first token is expected.
+    pub(crate) fn expect_first_token(&mut self, expected: Option<Duration>) {
+        self.stamps.expected = expected;
     }
 
     /// Whether the whole prompt is in the cache.

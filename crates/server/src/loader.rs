@@ -28,7 +28,7 @@ pub struct ServedModel {
 
 /// Makes the models that a server serves.
 pub trait Loader: Send + 'static {
-    /// Loads every model, first the one that a request without a name gets.
+    /// Loads every model; with several of them a request must name its own.
     ///
     /// # Errors
     /// One line that names the file and the reason; the server then ends.

@@ -126,9 +126,11 @@ fn values_out_of_range_are_bad_input() {
         "serve --port 65536",
         "serve --host example",
         "serve --context 0",
+        "serve --context 1",
         "serve --kv-memory 0",
         "serve --kv-memory 2XB",
         "serve --max-running 0",
+        "serve --max-running 513",
         "list extra",
         "nothing",
     ] {
@@ -136,4 +138,26 @@ fn values_out_of_range_are_bad_input() {
         let error = parse(&words).expect_err(line);
         assert_eq!(error.exit_code(), 2, "{line}");
     }
+}
+
+#[test]
+fn a_negative_number_is_a_wrong_value_and_no_flag() {
+    for line in [
+        "run --temperature -1",
+        "run --top-p -0.5",
+        "run --top-k -1",
+        "run --seed -7",
+        "run --max-tokens -1",
+        "run --threads -1",
+        "serve --port -1",
+        "serve --context -1",
+        "serve --kv-memory -1",
+        "serve --max-running -1",
+    ] {
+        let words: Vec<&str> = line.split(' ').collect();
+        let message = parse(&words).expect_err(line).to_string();
+        let told = format!("invalid value '{}' for '{}", words[2], words[1]);
+        assert!(message.contains(&told), "{message}");
+    }
+    assert_eq!(run_args(&["-5"]).prompt.as_deref(), Some("-5"));
 }

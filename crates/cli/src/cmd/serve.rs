@@ -3,11 +3,13 @@
 use crate::args::{ServeArgs, SharedArgs};
 use crate::error::Failure;
 use crate::load::{LoadSettings, LoadedModel, load};
+use crate::printable::say;
 use crate::progress::Reporter;
 use crate::select::Compute;
 use forthwith_core::request::SamplingParams;
 use forthwith_hub::{Hub, Progress as _};
 use forthwith_server::{Loader, ServeError, ServedModel, ServerConfig, bind};
+use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Runs the subcommand; returns after the server was told to stop.
@@ -21,25 +23,29 @@ pub(crate) fn run(args: &ServeArgs, shared: &SharedArgs) -> Result<(), Failure> 
         compute: Compute::new(&args.compute),
         context: args.context,
         kv_memory: args.kv_memory,
+        models: u8::try_from(args.model.len()).unwrap_or(u8::MAX),
         max_running: args.max_running,
         chat_template: args.chat_template.clone(),
     };
+    let failed = Arc::new(OnceLock::new());
     let loader = ModelLoader {
         names: args.model.clone(),
         hub: shared.hub(),
         settings,
+        failed: Arc::clone(&failed),
     };
-    let server = bind(&config).map_err(failure)?;
-    eprintln!("listening on http://{}, loading", server.address());
-    let ready = |address| eprintln!("ready on http://{address}");
+    let server = bind(&config).map_err(Failure::failed)?;
+    say(format_args!(
+        "listening on http://{}, loading",
+        server.address()
+    ));
+    let ready = |address| say(format_args!("ready on http://{address}"));
+    let failure = |error| match (error, failed.get()) {
+        (ServeError::Load(_), Some(failure)) => Failure::clone(failure),
+        (ServeError::Load(message), None) => Failure::bad_input(message),
+        (other, _) => Failure::failed(other),
+    };
     server.run(Box::new(loader), ready).map_err(failure)
-}
-
-fn failure(error: ServeError) -> Failure {
-    match error {
-        ServeError::Load(message) => Failure::bad_input(message),
-        other => Failure::failed(other),
-    }
 }
 
 /// Loads the models of the command line while the server already answers `/health`.
@@ -47,6 +53,8 @@ struct ModelLoader {
     names: Vec<String>,
     hub: Hub,
     settings: LoadSettings,
+    /// Why loading failed, with its exit code, which the server's own error does not carry.
+    failed: Arc<OnceLock<Failure>>,
 }
 
 impl Loader for ModelLoader {
@@ -56,7 +64,7 @@ impl Loader for ModelLoader {
             let model = load(name, &self.hub, &self.settings, &reporter);
             model
                 .map(|model| serve(model, &reporter))
-                .map_err(|failure| failure.to_string())
+                .map_err(|failure| self.failed.get_or_init(|| failure).to_string())
         };
         self.names.iter().map(served).collect()
     }

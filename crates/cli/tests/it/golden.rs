@@ -7,7 +7,7 @@
 use forthwith_core::executor::{Executor, Segment, StepInput};
 use forthwith_core::program::Program;
 use forthwith_core::units::{BlockId, Blocks, TokenId, Tokens};
-use forthwith_cpu::{Arithmetic, Cpu, CpuConfig, IsaChoice, Reference, usable_cpus};
+use forthwith_cpu::{Arithmetic, Cpu, CpuConfig, IsaChoice, KvFormat, Reference, usable_cpus};
 use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;
@@ -154,6 +154,7 @@ fn check(model: &str) {
         let config = CpuConfig {
             threads,
             isa,
+            kv_format: KvFormat::F16,
             kv_blocks: blocks,
             max_step_tokens,
         };
@@ -172,7 +173,7 @@ fn check(model: &str) {
         golden.peer
     );
 
-    let quantizing = reference(Arithmetic::Quantizing);
+    let quantizing = reference(Arithmetic::Quantizing(KvFormat::F16));
     let apart = divergence(&quantizing, &ours, vocab);
     // Sums that round differently move single activations by one step of 127; the distance that
     // this leaves is of the size that quantization itself leaves.

@@ -1,10 +1,13 @@
 //! The real binary, run as a user runs it.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod cases;
 mod continuation;
 mod golden;
 mod models;
+mod pipes;
 mod serve;
+mod server;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -1,142 +1,10 @@
-//! The real binary as a server, spoken to over loopback.
+//! What a server is for, from start to end.
 
+use super::server::{Server, greedy};
 use super::{forthwith, real_model};
 use serde_json::{Value, json};
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-
-/// A running server; killed when dropped.
-struct Server {
-    child: Child,
-    address: String,
-    /// Standard error up to the ready line.
-    log: Vec<String>,
-}
-
-impl Server {
-    fn start(model: &str, more: &[&str]) -> Self {
-        let cache = tempfile::tempdir().unwrap();
-        let mut child = forthwith(cache.path())
-            .args(["serve", "--port", "0", "--model", model])
-            .args(more)
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let mut log = Vec::new();
-        let address = loop {
-            let line = lines
-                .next()
-                .expect("the server ended before it was ready")
-                .unwrap();
-            log.push(line.clone());
-            if let Some(address) = line.strip_prefix("ready on http://") {
-                break address.to_owned();
-            }
-        };
-        // Later lines must not block the server.
-        std::thread::spawn(move || lines.for_each(drop));
-        Self {
-            child,
-            address,
-            log,
-        }
-    }
-
-    /// Sends one request and returns status and body.
-    fn request(&self, method: &str, path: &str, body: Option<&Value>) -> (u16, String) {
-        let mut stream = TcpStream::connect(&self.address).unwrap();
-        let body = body.map(Value::to_string).unwrap_or_default();
-        write!(
-            stream,
-            "{method} {path} HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\n\
-             content-length: {}\r\nconnection: close\r\n\r\n{body}",
-            self.address,
-            body.len()
-        )
-        .unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").expect("a whole answer");
-        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        let chunked = head.to_lowercase().contains("transfer-encoding: chunked");
-        (
-            status,
-            if chunked {
-                join_chunks(body)
-            } else {
-                body.to_owned()
-            },
-        )
-    }
-
-    fn post(&self, path: &str, body: &Value) -> Value {
-        let (status, answer) = self.request("POST", path, Some(body));
-        assert_eq!(status, 200, "{answer}");
-        serde_json::from_str(&answer).unwrap()
-    }
-
-    /// The text of a streamed completion, all deltas joined.
-    fn stream(&self, body: &Value) -> String {
-        let (status, answer) = self.request("POST", "/v1/completions", Some(body));
-        assert_eq!(status, 200, "{answer}");
-        assert!(answer.ends_with("data: [DONE]\n\n"), "{answer}");
-        let events = answer
-            .split("\n\n")
-            .filter_map(|event| event.strip_prefix("data: {"));
-        events
-            .map(|event| {
-                let event: Value = serde_json::from_str(&format!("{{{event}")).unwrap();
-                event["choices"][0]["text"]
-                    .as_str()
-                    .unwrap_or_default()
-                    .to_owned()
-            })
-            .collect()
-    }
-
-    /// The value of a metric without labels.
-    fn metric(&self, name: &str) -> f64 {
-        let (status, text) = self.request("GET", "/metrics", None);
-        assert_eq!(status, 200);
-        let line = text
-            .lines()
-            .find(|line| line.starts_with(&format!("{name} ")));
-        line.unwrap_or_else(|| panic!("{name} in {text}"))
-            .rsplit(' ')
-            .next()
-            .unwrap()
-            .parse()
-            .unwrap()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // A server that already ended cannot be killed; that is fine.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn join_chunks(mut body: &str) -> String {
-    let mut text = Vec::new();
-    while let Some((size, rest)) = body.split_once("\r\n") {
-        let size = usize::from_str_radix(size, 16).unwrap();
-        text.extend_from_slice(&rest.as_bytes()[..size]);
-        body = &rest[(size + 2).min(rest.len())..];
-        if size == 0 {
-            break;
-        }
-    }
-    String::from_utf8(text).unwrap()
-}
-
-fn greedy(prompt: &str, max_tokens: u32) -> Value {
-    json!({"prompt": prompt, "max_tokens": max_tokens, "temperature": 0})
-}
+use std::process::Command;
 
 #[test]
 fn the_toy_is_served() {
@@ -195,6 +63,37 @@ fn a_bad_file_ends_the_server_before_it_is_ready() {
         .unwrap();
     let line = super::error(&output, 2);
     assert!(line.contains("bad.gguf"), "{line}");
+}
+
+#[test]
+fn the_cache_is_as_large_as_was_asked() {
+    let mut server = Server::start("toy", &["--kv-memory", "1KiB"]);
+    let blocks = server.metric("forthwith_kv_blocks_total");
+    assert!((1.0..100.0).contains(&blocks), "{blocks}");
+    let told = |line: &String| line.contains("the KV cache holds");
+    assert!(server.log.iter().any(told), "{:?}", server.log);
+    server.check_alive();
+    let folder = tempfile::tempdir().unwrap();
+    let output = forthwith(folder.path())
+        .args(["serve", "--port", "0", "--model", "toy", "--kv-memory", "1"])
+        .output()
+        .unwrap();
+    let line = super::error(&output, 2);
+    assert!(line.contains("was given 1 B"), "{line}");
+}
+
+/// What `run` calls a failure is none of the user's mistakes under `serve` either.
+#[test]
+fn a_model_that_cannot_be_fetched_is_no_bad_input() {
+    let folder = tempfile::tempdir().unwrap();
+    for command in [["serve", "--port", "0"], ["run", "--raw", "hi"]] {
+        let output = forthwith(folder.path())
+            .args(command)
+            .args(["--offline", "--model", "smollm2"])
+            .output()
+            .unwrap();
+        super::error(&output, 1);
+    }
 }
 
 #[test]

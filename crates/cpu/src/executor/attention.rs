@@ -1,10 +1,8 @@
 //! The attention phase: prepare heads and write the cache, attend, merge splits.
 
-use super::load::MAX_HEAD_DIM;
 use super::workspace::{SPLIT_TOKENS, Scratch, TILE_TOKENS};
 use super::{Member, Step};
-use crate::isa::{Isa, Kernel};
-use crate::kv::{BLOCK, KvView};
+use crate::kv::{BLOCK, KvView, MAX_HEAD_DIM};
 use crate::phases::attention::{
     AttendSplit, Merge, Query, SPLIT, Scoring, finish, reset, state, visible,
 };
@@ -129,26 +127,13 @@ impl Step<'_> {
         let place = self.places[token];
         let block = self.input.segments[place.segment].blocks[place.position / BLOCK];
         let slot = place.position % BLOCK;
-        let mut halves = [0_u16; MAX_HEAD_DIM];
         for head in 0..shape.layer.kv_heads {
             let range = head * head_dim..(head + 1) * head_dim;
             let key = &mut keys[range.clone()];
             self.turn(phase.key_norm, phase.rope, token, key, scratch);
-            let halves = &mut halves[..head_dim];
             // SAFETY: each token of a step has its own place in the cache, and this is this
             // member's token.
-            unsafe {
-                self.isa.run(ToHalf {
-                    from: key,
-                    to: halves,
-                });
-                kv.write_key(block, head, slot, halves);
-                self.isa.run(ToHalf {
-                    from: &values[range],
-                    to: halves,
-                });
-                kv.write_value(block, head, slot, halves);
-            }
+            unsafe { kv.write(self.isa, (block, head, slot), key, &values[range]) };
         }
     }
 
@@ -339,24 +324,5 @@ impl Step<'_> {
         finish(state, unsafe {
             self.space.attended.range_mut(at..at + head_dim)
         });
-    }
-}
-
-/// Rounds floats to halves.
-struct ToHalf<'a> {
-    from: &'a [f32],
-    to: &'a mut [u16],
-}
-
-impl Kernel for ToHalf<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<I: Isa>(self, isa: I) {
-        let (from, to) = (self.from.as_chunks::<8>().0, self.to.as_chunks_mut::<8>().0);
-        for (from, to) in from.iter().zip(to) {
-            // SAFETY: both chunks hold eight elements.
-            unsafe { isa.store_half(to.as_mut_ptr(), isa.load(from.as_ptr())) };
-        }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::workspace::{Sizes, Workspace};
 use super::{Cpu, CpuConfig, Weight};
-use crate::kv::KvCache;
+use crate::kv::{KvCache, MAX_HEAD_DIM};
 use crate::memory::OutOfMemory;
 use crate::quant::Matrix;
 use crate::quant::matrix::stored_bytes;
@@ -65,7 +65,7 @@ impl Cpu {
         let sizes = Sizes::of(&program, config.max_step_tokens, config.kv_blocks);
         Ok(Self {
             isa: config.isa,
-            kv: KvCache::new(&program, config.kv_blocks)?,
+            kv: KvCache::new(&program, config.kv_format, config.kv_blocks)?,
             workspace: Workspace::new(sizes, config.threads)?,
             team: Team::new(config.threads.max(1))?,
             counters: program.phases.iter().map(|_| AtomicUsize::new(0)).collect(),
@@ -102,9 +102,6 @@ pub(crate) fn find<'a>(
     }
     Ok(view)
 }
-
-/// The longest head that fits the stack buffers of the attention phase.
-pub(super) const MAX_HEAD_DIM: usize = 512;
 
 /// What the kernels rely on.
 fn check(program: &Program) -> Result<(), LoadError> {

@@ -8,6 +8,7 @@ fn config(threads: usize, isa: IsaChoice) -> CpuConfig {
     CpuConfig {
         threads,
         isa,
+        kv_format: KvFormat::F16,
         kv_blocks: Blocks::new(24),
         max_step_tokens: Tokens::new(128),
     }
@@ -18,9 +19,24 @@ fn conforms(config: CpuConfig) {
         &|program, source| Box::new(Cpu::load(program, source, &config, &|_, _| {}).unwrap());
     let reference: &Load<'_> = &|program, source| {
         let blocks = Blocks::new(24);
-        Box::new(Reference::load(program, source, Arithmetic::Quantizing, blocks).unwrap())
+        Box::new(
+            Reference::load(
+                program,
+                source,
+                Arithmetic::Quantizing(config.kv_format),
+                blocks,
+            )
+            .unwrap(),
+        )
     };
-    check(candidate, reference);
+    let coarseness = match config.kv_format {
+        KvFormat::F16 | KvFormat::F32 => 1.0,
+        // 8 bits of precision instead of 11.
+        KvFormat::BF16 => 8.0,
+        // Steps of 1/127 of the largest element of a group.
+        KvFormat::Q8_0 => 16.0,
+    };
+    check(candidate, reference, coarseness);
 }
 
 #[test]
@@ -31,6 +47,16 @@ fn best_isa_conforms_on_one_thread() {
 #[test]
 fn best_isa_conforms_on_three_threads() {
     conforms(config(3, IsaChoice::best()));
+}
+
+#[test]
+fn every_format_of_the_cache_conforms() {
+    for kv_format in KvFormat::ALL {
+        conforms(CpuConfig {
+            kv_format,
+            ..config(2, IsaChoice::best())
+        });
+    }
 }
 
 fn run(model: &TinyModel, config: CpuConfig) -> Vec<u32> {

@@ -84,6 +84,12 @@ impl Isa for Avx2 {
     }
 
     #[inline(always)]
+    unsafe fn load_i8(self, from: *const i8) -> __m256 {
+        // SAFETY: the caller vouches for eight bytes; the token for the features.
+        unsafe { _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(from.cast()))) }
+    }
+
+    #[inline(always)]
     fn add(self, a: __m256, b: __m256) -> __m256 {
         op!(_mm256_add_ps(a, b))
     }

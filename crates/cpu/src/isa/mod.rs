@@ -53,6 +53,9 @@ pub(crate) trait Isa: Copy + Send + Sync {
     /// # Safety
     /// Eight `bf16` are readable at `from`.
     unsafe fn load_bf16(self, from: *const u16) -> Self::F;
+    /// # Safety
+    /// Eight signed bytes are readable at `from`.
+    unsafe fn load_i8(self, from: *const i8) -> Self::F;
     fn add(self, a: Self::F, b: Self::F) -> Self::F;
     fn sub(self, a: Self::F, b: Self::F) -> Self::F;
     fn mul(self, a: Self::F, b: Self::F) -> Self::F;

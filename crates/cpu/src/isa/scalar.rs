@@ -82,6 +82,12 @@ impl Isa for Scalar {
     }
 
     #[inline(always)]
+    unsafe fn load_i8(self, from: *const i8) -> Lanes {
+        // SAFETY: the caller vouches for eight bytes.
+        unsafe { from.cast::<[i8; 8]>().read_unaligned() }.map(f32::from)
+    }
+
+    #[inline(always)]
     fn add(self, a: Lanes, b: Lanes) -> Lanes {
         zip(a, b, |a, b| a + b)
     }

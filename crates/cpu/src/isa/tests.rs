@@ -39,6 +39,7 @@ impl Kernel for AllOperations {
                 isa.scale_exponent(isa.splat(1.25), n),
                 isa.load_half(halves.as_ptr()),
                 isa.load_bf16(halves.as_ptr()),
+                isa.load_i8(self.x.as_ptr().cast()),
                 math::exp(isa, a),
                 math::tanh(isa, b),
                 isa.to_float(isa.add_pairs16(isa.multiply_add_bytes(small, y))),

@@ -11,8 +11,11 @@
 
 use crate::isa::math::{exp, exp_one, max_lane, sum_lanes, tanh};
 use crate::isa::{Isa, Kernel};
-use crate::kv::{BLOCK, KvView};
+use crate::kv::{
+    BLOCK, BrainStore, ByteStore, HalfStore, KvFormat, KvView, SCALE_GROUP, SingleStore, Store,
+};
 use forthwith_core::units::BlockId;
+use std::marker::PhantomData;
 use std::ops::Range;
 
 /// Positions in one split.
@@ -78,6 +81,14 @@ pub(crate) struct Query<'a> {
     pub(crate) end: usize,
 }
 
+impl Query<'_> {
+    /// The visible positions of the block that starts at `start`, relative to it.
+    fn within(&self, start: usize) -> (usize, usize) {
+        let relative = |position: usize| position.clamp(start, start + BLOCK) - start;
+        (relative(self.first), relative(self.end))
+    }
+}
+
 /// The softmax state of one query over some positions: largest score, sum of weights, weighted values.
 pub(crate) struct State<'a> {
     pub(crate) largest: &'a mut f32,
@@ -125,6 +136,18 @@ impl Kernel for AttendSplit<'_> {
 
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
+        match self.kv.format() {
+            KvFormat::F16 => self.attend::<I, HalfStore>(isa),
+            KvFormat::BF16 => self.attend::<I, BrainStore>(isa),
+            KvFormat::F32 => self.attend::<I, SingleStore>(isa),
+            KvFormat::Q8_0 => self.attend::<I, ByteStore>(isa),
+        }
+    }
+}
+
+impl AttendSplit<'_> {
+    #[inline(always)]
+    fn attend<I: Isa, S: Store>(self, isa: I) {
         let head_dim = self.kv.layer().head_dim;
         for query in 0..self.queries.len() {
             reset(&mut state(self.states, query, head_dim));
@@ -147,22 +170,25 @@ impl Kernel for AttendSplit<'_> {
                     self.kv.values(id, self.kv_head),
                 )
             };
-            let range = |query: &Query<'_>| {
-                let first = query.first.max(start).min(start + BLOCK) - start;
-                (first, query.end.clamp(start, start + BLOCK) - start)
-            };
             let mut at = 0;
             while at < self.queries.len() {
-                let (first, end) = range(&self.queries[at]);
-                let alike = |query: &&Query<'_>| range(query) == (first, end);
-                let run = self.queries[at..].iter().take(4).take_while(alike).count();
+                let (first, end) = self.queries[at].within(start);
+                let mut run = 1;
+                while run < 4
+                    && at + run < self.queries.len()
+                    && self.queries[at + run].within(start) == (first, end)
+                {
+                    run += 1;
+                }
                 if first < end {
+                    let store = PhantomData::<S>;
                     let tile = BlockTile {
                         keys,
                         values,
                         head_dim,
                         first,
                         end,
+                        store,
                     };
                     let queries = &self.queries[at..at + run];
                     let states = &mut self.states[at * (head_dim + 2)..];
@@ -181,17 +207,40 @@ impl Kernel for AttendSplit<'_> {
 
 /// One block of keys and values, of which positions `first..end` are visible.
 #[derive(Clone, Copy)]
-struct BlockTile<'a> {
-    /// `[head_dim][32]`
-    keys: &'a [u16],
-    /// `[32][head_dim]`
-    values: &'a [u16],
+struct BlockTile<'a, S> {
+    /// `[head_dim][32]`, then scales
+    keys: &'a [u8],
+    /// `[32][head_dim]`, then scales
+    values: &'a [u8],
     head_dim: usize,
     first: usize,
     end: usize,
+    store: PhantomData<S>,
 }
 
-impl BlockTile<'_> {
+impl<S: Store> BlockTile<'_, S> {
+    /// How many elements share a scale: all of them where there is none.
+    fn group(self) -> usize {
+        if S::SCALED {
+            SCALE_GROUP
+        } else {
+            self.head_dim
+        }
+    }
+
+    /// The scales of group `group` behind the elements of `head`, eight positions from `position`.
+    ///
+    /// # Safety
+    /// The format is scaled, `head` holds a head of a block, and group and positions exist.
+    #[inline(always)]
+    unsafe fn scales<I: Isa>(self, isa: I, head: &[u8], group: usize, position: usize) -> I::F {
+        // SAFETY: scales follow the elements, by the layout of the cache.
+        unsafe {
+            let scales = head.as_ptr().add(self.head_dim * BLOCK).cast::<u16>();
+            isa.load_half(scales.add(group * BLOCK + position))
+        }
+    }
+
     /// Carries the states of `Q` queries on by this block.
     #[inline(always)]
     fn attend<I: Isa, const Q: usize>(
@@ -215,7 +264,7 @@ impl BlockTile<'_> {
     #[inline(always)]
     fn scores<I: Isa, const Q: usize>(self, isa: I, queries: &[Query<'_>; Q]) -> [[f32; BLOCK]; Q] {
         assert!(
-            self.keys.len() == self.head_dim * BLOCK,
+            self.keys.len() == S::FORMAT.head_bytes(self.head_dim),
             "the keys of a block"
         );
         let mut scores = [[0.0; BLOCK]; Q];
@@ -227,20 +276,41 @@ impl BlockTile<'_> {
             if self.end <= 16 * half || self.first >= 16 * (half + 1) {
                 continue;
             }
-            let mut sums = [[isa.splat(0.0); 2]; Q];
-            for d in 0..self.head_dim {
-                // SAFETY: 16 positions of row `d`, within the block's keys as asserted.
-                let keys = unsafe {
-                    let at = self.keys.as_ptr().add(d * BLOCK + 16 * half);
-                    [isa.load_half(at), isa.load_half(at.add(8))]
+            let mut totals = [[isa.splat(0.0); 2]; Q];
+            for start in (0..self.head_dim).step_by(self.group()) {
+                let mut sums = [[isa.splat(0.0); 2]; Q];
+                for d in start..(start + self.group()).min(self.head_dim) {
+                    // SAFETY: 16 positions of row `d`, within the block's keys as asserted.
+                    let keys = unsafe {
+                        let at = d * BLOCK + 16 * half;
+                        let from = self.keys.as_ptr();
+                        [S::load(isa, from, at), S::load(isa, from, at + 8)]
+                    };
+                    for q in 0..Q {
+                        // SAFETY: `d` is below the length of each query's slice.
+                        let value = isa.splat(unsafe { *query[q].get_unchecked(d) });
+                        sums[q][0] = isa.fma(value, keys[0], sums[q][0]);
+                        sums[q][1] = isa.fma(value, keys[1], sums[q][1]);
+                    }
+                }
+                if !S::SCALED {
+                    totals = sums;
+                    continue;
+                }
+                // SAFETY: the format is scaled and the group exists.
+                let scales = unsafe {
+                    let group = start / SCALE_GROUP;
+                    [
+                        self.scales(isa, self.keys, group, 16 * half),
+                        self.scales(isa, self.keys, group, 16 * half + 8),
+                    ]
                 };
                 for q in 0..Q {
-                    // SAFETY: `d` is below the length of each query's slice.
-                    let value = isa.splat(unsafe { *query[q].get_unchecked(d) });
-                    sums[q][0] = isa.fma(value, keys[0], sums[q][0]);
-                    sums[q][1] = isa.fma(value, keys[1], sums[q][1]);
+                    totals[q][0] = isa.fma(sums[q][0], scales[0], totals[q][0]);
+                    totals[q][1] = isa.fma(sums[q][1], scales[1], totals[q][1]);
                 }
             }
+            let sums = totals;
             for q in 0..Q {
                 scores[q][16 * half..16 * half + 8].copy_from_slice(&isa.to_array(sums[q][0]));
                 scores[q][16 * half + 8..16 * half + 16].copy_from_slice(&isa.to_array(sums[q][1]));
@@ -315,12 +385,16 @@ impl BlockTile<'_> {
         let size = self.head_dim + 2;
         assert!(states.len() >= Q * size, "a state for each query");
         assert!(
-            self.values.len() == BLOCK * self.head_dim,
+            self.values.len() == S::FORMAT.head_bytes(self.head_dim),
             "the values of a block"
         );
+        let mut scaled = *weights;
         let mut d = 0;
         while d < self.head_dim {
             let wide = d + 16 <= self.head_dim;
+            if S::SCALED && d.is_multiple_of(SCALE_GROUP) {
+                self.scale_weights(isa, d / SCALE_GROUP, weights, &mut scaled);
+            }
             // SAFETY: columns `d..d + 8` (or 16) of the states and of visible positions, within
             // the asserted lengths; head_dim is a multiple of eight, checked at load.
             unsafe {
@@ -335,15 +409,15 @@ impl BlockTile<'_> {
                     }
                 }
                 for j in self.first..self.end {
-                    let at = self.values.as_ptr().add(j * self.head_dim + d);
-                    let first = isa.load_half(at);
+                    let (from, at) = (self.values.as_ptr(), j * self.head_dim + d);
+                    let first = S::load(isa, from, at);
                     let second = if wide {
-                        isa.load_half(at.add(8))
+                        S::load(isa, from, at + 8)
                     } else {
                         isa.splat(0.0)
                     };
                     for q in 0..Q {
-                        let weight = isa.splat(weights[q][j]);
+                        let weight = isa.splat(scaled[q][j]);
                         sums[q][0] = isa.fma(weight, first, sums[q][0]);
                         sums[q][1] = isa.fma(weight, second, sums[q][1]);
                     }
@@ -356,6 +430,32 @@ impl BlockTile<'_> {
                 }
             }
             d += if wide { 16 } else { 8 };
+        }
+    }
+}
+
+impl<S: Store> BlockTile<'_, S> {
+    /// `scaled[q][j] = weights[q][j] · scale[group][j]` for all positions of the block.
+    #[inline(always)]
+    fn scale_weights<I: Isa, const Q: usize>(
+        self,
+        isa: I,
+        group: usize,
+        weights: &[[f32; BLOCK]; Q],
+        scaled: &mut [[f32; BLOCK]; Q],
+    ) {
+        for position in (0..BLOCK).step_by(8) {
+            // SAFETY: eight positions of the block; the caller's format is scaled.
+            unsafe {
+                let scales = self.scales(isa, self.values, group, position);
+                for q in 0..Q {
+                    let weight = isa.load(weights[q].as_ptr().add(position));
+                    isa.store(
+                        scaled[q].as_mut_ptr().add(position),
+                        isa.mul(weight, scales),
+                    );
+                }
+            }
         }
     }
 }

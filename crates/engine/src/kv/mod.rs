@@ -3,7 +3,6 @@
 mod idle;
 mod pool;
 mod prefix;
-mod sip_hash;
 mod table;
 
 pub(crate) use pool::{BlockPool, Published};

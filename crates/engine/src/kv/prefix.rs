@@ -12,8 +12,7 @@ use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use forthwith_core::units::{BlockId, TokenId};
-
-use super::sip_hash::SipHash;
+use siphasher::sip128::{Hasher128 as _, SipHasher24};
 
 /// Whether and how blocks are shared between requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,7 +144,7 @@ impl PrefixIndex {
 
     /// The hash of the empty text.
     pub(crate) fn root(&self, salt: Option<&[u8]>) -> BlockHash {
-        let mut hash = SipHash::new(self.config.key.0);
+        let mut hash = self.hasher();
         hash.write(&[u8::from(salt.is_some())]);
         hash.write(salt.unwrap_or_default());
         self.cut(hash)
@@ -153,7 +152,7 @@ impl PrefixIndex {
 
     /// The hash of a text and one more block.
     pub(crate) fn extend(&self, text: BlockHash, tokens: &[TokenId]) -> BlockHash {
-        let mut hash = SipHash::new(self.config.key.0);
+        let mut hash = self.hasher();
         hash.write(&text.0.to_le_bytes());
         let (pairs, rest) = tokens.as_chunks::<2>();
         for [first, second] in pairs {
@@ -166,9 +165,14 @@ impl PrefixIndex {
         self.cut(hash)
     }
 
-    fn cut(&self, hash: SipHash) -> BlockHash {
+    fn hasher(&self) -> SipHasher24 {
+        let [first, second] = self.config.key.0;
+        SipHasher24::new_with_keys(first, second)
+    }
+
+    fn cut(&self, hash: SipHasher24) -> BlockHash {
         let surplus = 128_u32.saturating_sub(self.config.hash_bits);
-        BlockHash(hash.finish().checked_shr(surplus).unwrap_or(0))
+        BlockHash(hash.finish128().as_u128().checked_shr(surplus).unwrap_or(0))
     }
 
     pub(crate) fn find(&self, content: &Content<'_>) -> Known {

@@ -6,8 +6,8 @@ use forthwith_core::request::GenerationRequest;
 use forthwith_core::units::{Blocks, Tokens};
 
 use crate::cost::Outlook;
+use crate::group::Submission;
 use crate::handle::SubmitError;
-use crate::sequence::Submission;
 
 /// What the cache can hold at most.
 #[derive(Clone, Copy, Debug)]

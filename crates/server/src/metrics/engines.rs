@@ -46,11 +46,30 @@ const GAUGES: [Row<f64>; 5] = [
     ),
 ];
 
-const COUNTERS: [Row<u64>; 5] = [
+const COUNTERS: [Row<u64>; 8] = [
     (
         &["forthwith_prompt_tokens", "vllm:prompt_tokens"],
         "Prompt tokens computed",
         |sum| sum.prompt_tokens,
+    ),
+    (
+        &[
+            "forthwith_cached_tokens",
+            "vllm:prompt_tokens_cached",
+            "vllm:prefix_cache_hits",
+        ],
+        "Prompt tokens found in the cache",
+        |sum| sum.cached_tokens,
+    ),
+    (
+        &["vllm:prefix_cache_queries"],
+        "Prompt tokens looked up in the cache",
+        |sum| sum.cached_tokens + sum.prompt_tokens,
+    ),
+    (
+        &["forthwith_evictions"],
+        "Cached blocks given up for their memory",
+        |sum| sum.evictions,
     ),
     (
         &["forthwith_generated_tokens", "vllm:generation_tokens"],
@@ -78,6 +97,8 @@ struct Sum {
     kv_used: usize,
     kv_total: usize,
     prompt_tokens: u64,
+    cached_tokens: u64,
+    evictions: u64,
     generated_tokens: u64,
     preemptions: u64,
     steps: u64,
@@ -103,6 +124,8 @@ impl Sum {
         self.kv_used += snapshot.kv_used.get();
         self.kv_total += snapshot.kv_total.get();
         self.prompt_tokens += snapshot.counters.prompt_tokens;
+        self.cached_tokens += snapshot.counters.cached_tokens;
+        self.evictions += snapshot.counters.evictions;
         self.generated_tokens += snapshot.counters.generated_tokens;
         self.preemptions += snapshot.counters.preemptions;
         self.steps += snapshot.counters.steps;

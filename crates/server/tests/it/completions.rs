@@ -220,3 +220,52 @@ async fn seeds_repeat_and_choices_differ() {
         assert_eq!(answer.error(400)["param"], "seed");
     }
 }
+
+#[tokio::test]
+async fn a_prompt_that_was_seen_is_found_again_under_the_same_salt() {
+    let client = Client::new();
+    let prompt = ["the gpu reads the weights ."; 7].join(" ");
+    let ask = |salt: &str| format!(r#""prompt":"{prompt}","max_tokens":2{salt}"#);
+    let cached = |answer: &serde_json::Value| {
+        answer["usage"]["prompt_tokens_details"]["cached_tokens"].clone()
+    };
+    let first = client.complete(&ask("")).await.json();
+    let second = client.complete(&ask("")).await.json();
+    assert_eq!((cached(&first), cached(&second)), (json!(0), json!(32)));
+    assert_eq!(first["choices"], second["choices"]);
+    let salt = r#","cache_salt":"a""#;
+    let third = client.complete(&ask(salt)).await.json();
+    let fourth = client.complete(&ask(salt)).await.json();
+    assert_eq!((cached(&third), cached(&fourth)), (json!(0), json!(32)));
+}
+
+#[tokio::test]
+async fn where_a_request_stands_is_checked_and_changes_no_answer() {
+    let client = Client::new();
+    let plain = client
+        .complete(r#""prompt":"the server","max_tokens":3"#)
+        .await;
+    for fields in [
+        r#""priority":-3"#,
+        r#""priority":7,"max_queue_time":10.5"#,
+        r#""max_ttft_ms":60000"#,
+    ] {
+        let body = format!(r#""prompt":"the server","max_tokens":3,{fields}"#);
+        assert_eq!(
+            client.complete(&body).await.completion(),
+            plain.completion(),
+            "{fields}"
+        );
+    }
+    for (field, value) in [
+        ("priority", "3000000000"),
+        ("priority", "1.5"),
+        ("max_queue_time", "-1"),
+        ("max_ttft_ms", "-1"),
+        ("cache_salt", "7"),
+    ] {
+        let body = format!(r#"{{"prompt":"the","{field}":{value}}}"#);
+        let answer = client.post("/v1/completions", &body).await;
+        assert_eq!(answer.json()["error"]["param"], field, "{value}");
+    }
+}

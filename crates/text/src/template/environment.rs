@@ -2,9 +2,8 @@
 
 use std::fmt;
 use std::io::{self, Write};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -45,8 +44,8 @@ impl std::error::Error for Raised {}
 #[derive(Debug)]
 pub(super) struct Engine {
     environment: Arc<Environment<'static>>,
-    /// A rendering did not come back in time; there is no second one to wait for.
-    stuck: AtomicBool,
+    /// Held by a rendering that was given up and still runs; there is no second one to wait for.
+    overdue: Mutex<Weak<()>>,
 }
 
 impl Engine {
@@ -55,7 +54,7 @@ impl Engine {
         let environment = within(TIME, move || build(source))?;
         Ok(Self {
             environment: Arc::new(environment),
-            stuck: AtomicBool::new(false),
+            overdue: Mutex::default(),
         })
     }
 
@@ -68,13 +67,20 @@ impl Engine {
         time: Duration,
         context: Value,
     ) -> Result<String, TemplateError> {
-        if self.stuck.load(Ordering::Relaxed) {
+        let overdue = || self.overdue.lock().unwrap_or_else(PoisonError::into_inner);
+        if overdue().strong_count() > 0 {
             return Err(too_slow());
         }
+        let running = Arc::new(());
+        let runs = Arc::downgrade(&running);
         let environment = Arc::clone(&self.environment);
-        let result = within(time, move || run(&environment, context));
+        let result = within(time, move || {
+            let result = run(&environment, context);
+            drop(running);
+            result
+        });
         if result == Err(too_slow()) {
-            self.stuck.store(true, Ordering::Relaxed);
+            *overdue() = runs;
         }
         result
     }

@@ -143,12 +143,13 @@ impl ChatTemplate {
     /// Renders a conversation.
     ///
     /// # Errors    [`TemplateError::Raised`] if the template refuses it, [`TemplateError::Messages`]
-    /// if a role is not a plain word, [`TemplateError::Broken`] if a limit is exceeded
+    /// if a role is not a plain word or there is too much text, [`TemplateError::Broken`] if a limit is exceeded
     pub fn render(
         &self,
         messages: &[ChatMessage],
         options: &RenderOptions,
     ) -> Result<RenderedPrompt, TemplateError> {
+        check_length(messages)?;
         let sentinel = self.sentinel(messages)?;
         let messages: Vec<Value> = messages
             .iter()
@@ -186,6 +187,17 @@ impl ChatTemplate {
                 )
             })
     }
+}
+
+/// What is longer than any prompt is refused before a template is blamed for it.
+fn check_length(messages: &[ChatMessage]) -> Result<(), TemplateError> {
+    let length: usize = messages.iter().map(|message| message.content.len()).sum();
+    if length <= MAX_OUTPUT {
+        return Ok(());
+    }
+    Err(TemplateError::Messages(format!(
+        "the conversation has {length} bytes, allowed are {MAX_OUTPUT}; shorten it"
+    )))
 }
 
 /// Templates put roles next to control-token text; only plain words cannot complete one.

@@ -174,6 +174,33 @@ fn a_template_that_does_not_come_back_is_given_up() {
 }
 
 #[test]
+fn a_rendering_that_was_late_is_not_the_last_one() {
+    let slow = "{% if slow %}{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}{% endif %}done";
+    let engine = Engine::compile(slow).unwrap();
+    let late = engine.render_within(std::time::Duration::ZERO, context! { slow => true });
+    assert!(late.is_err());
+    let rendered = std::iter::repeat_with(|| engine.render(context! {})).find(Result::is_ok);
+    assert_eq!(rendered.unwrap().unwrap(), "done");
+}
+
+#[test]
+fn a_conversation_that_no_prompt_can_hold_is_its_writers_fault() {
+    let tokenizer = testing::byte_level(&[], &[]);
+    let template = ChatTemplate::new("{{ messages[0].content }}", &tokenizer).unwrap();
+    let long = message("user", &"a".repeat(MAX_OUTPUT));
+    assert!(
+        template
+            .render(std::slice::from_ref(&long), &OPTIONS)
+            .is_ok()
+    );
+    let result = template.render(&[long, message("user", "a")], &OPTIONS);
+    assert!(
+        matches!(result, Err(TemplateError::Messages(_))),
+        "{result:?}"
+    );
+}
+
+#[test]
 fn roles_are_plain_words() {
     let tokenizer = testing::byte_level(&["<|user|>", "<|end|>"], &[]);
     let template = ChatTemplate::new("{{ '<|' + messages[0].role + '|>' }}", &tokenizer).unwrap();

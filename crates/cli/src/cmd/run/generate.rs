@@ -2,6 +2,7 @@
 
 use crate::error::Failure;
 use crate::load::LoadedModel;
+use crate::printable::say;
 use forthwith_core::request::{GenerationRequest, RequestParts, SamplingParams, StopRules};
 use forthwith_core::units::TokenId;
 use forthwith_engine::{Event, FinishReason, Finished};
@@ -115,22 +116,27 @@ impl<'a> Generator<'a> {
         );
         let first = timings.time_to_first_token().as_secs_f64();
         let prefill = prompt as f64 / timings.prefill.as_secs_f64().max(1e-9);
-        eprintln!("prompt            {prompt:8} tokens  {prefill:10.1} tokens/s");
-        eprintln!("first token       {:8.1} ms", first * 1e3);
+        say(format_args!(
+            "prompt            {prompt:8} tokens  {prefill:10.1} tokens/s"
+        ));
+        say(format_args!("first token       {:8.1} ms", first * 1e3));
         // The first token comes with the prefill; the rest is decode.
         if answer > 1 {
             let per_token = timings.decode.as_secs_f64() / (answer - 1) as f64;
-            eprintln!(
+            say(format_args!(
                 "per output token  {:8.2} ms      {:10.1} tokens/s",
                 per_token * 1e3,
                 1.0 / per_token
-            );
+            ));
         }
         let reason = match finished.reason {
             FinishReason::End(_) => "the model ended it",
             FinishReason::Length => "it reached its length",
             FinishReason::Cancelled => "it was cancelled",
+            FinishReason::QueueTimeout => "it waited too long for its turn",
         };
-        eprintln!("answer            {answer:8} tokens, {reason}");
+        say(format_args!(
+            "answer            {answer:8} tokens, {reason}"
+        ));
     }
 }

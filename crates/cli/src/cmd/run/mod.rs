@@ -27,6 +27,7 @@ pub(crate) fn run(args: &RunArgs, shared: &SharedArgs) -> Result<(), Failure> {
         compute: Compute::new(&args.compute),
         context: None,
         kv_memory: None,
+        models: 1,
         max_running: 1,
         chat_template: args.chat_template.clone(),
     };

@@ -22,7 +22,7 @@ fn noise(seed: usize) -> f32 {
     f16::from_f32(mixed as f32 / 8_388_608.0 - 1.0).to_f32()
 }
 
-fn case(head_dim: usize, positions: usize, seed: usize) -> Case {
+fn case(format: KvFormat, head_dim: usize, positions: usize, seed: usize) -> Case {
     let layer = KvLayer {
         kv_heads: 1,
         head_dim,
@@ -39,7 +39,7 @@ fn case(head_dim: usize, positions: usize, seed: usize) -> Case {
         phases: vec![],
     };
     let count = positions.div_ceil(BLOCK);
-    let mut cache = KvCache::new(&program, Blocks::new(count + 3)).unwrap();
+    let mut cache = KvCache::new(&program, format, Blocks::new(count + 3)).unwrap();
     // Any order of blocks, not starting at the first.
     let blocks: Vec<BlockId> = (0..count)
         .map(|i| BlockId::new(u32::try_from((i * 7 + 3) % (count + 3)).unwrap()))
@@ -64,21 +64,14 @@ fn case(head_dim: usize, positions: usize, seed: usize) -> Case {
     let values: Vec<_> = (0..positions)
         .map(|position| vector(1 << 30, position))
         .collect();
-    let halves = |values: &[f32]| -> Vec<u16> {
-        values
-            .iter()
-            .map(|&value| f16::from_f32(value).to_bits())
-            .collect()
-    };
-    let view = cache.view(0);
+    let view = cache.views()[0];
     for position in 0..positions {
-        let (block, slot) = (blocks[position / BLOCK], position % BLOCK);
+        let place = (blocks[position / BLOCK], 0, position % BLOCK);
         // SAFETY: a single thread.
-        unsafe {
-            view.write_key(block, 0, slot, &halves(&keys[position]));
-            view.write_value(block, 0, slot, &halves(&values[position]));
-        }
+        unsafe { view.write(IsaChoice::best(), place, &keys[position], &values[position]) };
     }
+    let stored = |rows: Vec<Vec<f32>>| rows.iter().map(|row| format.reference(row)).collect();
+    let (keys, values) = (stored(keys), stored(values));
     Case {
         head_dim,
         keys,
@@ -104,7 +97,7 @@ fn attend(
     for split in 0..end.div_ceil(SPLIT) {
         isa.run(AttendSplit {
             queries,
-            kv: case.cache.view(0),
+            kv: case.cache.views()[0],
             kv_head: 0,
             blocks: &case.blocks,
             split,
@@ -129,10 +122,11 @@ fn attend(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(40))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
     fn matches_the_reference_alone_and_in_company(
+        format in proptest::sample::select(KvFormat::ALL.to_vec()),
         head_dim in (1_usize..=9).prop_map(|n| 8 * n),
         start in prop_oneof![0_usize..40, 480_usize..560, 1000_usize..1100],
         tokens in 1_usize..6,
@@ -141,7 +135,7 @@ proptest! {
         softcap in prop_oneof![Just(None), Just(Some(2.0_f32))],
         seed in 0_usize..10_000,
     ) {
-        let mut case = case(head_dim, start + tokens, seed);
+        let mut case = case(format, head_dim, start + tokens, seed);
         let scoring = Scoring { scale: 0.7, softcap };
         let data: Vec<Vec<f32>> = (0..tokens * group)
             .map(|q| (0..head_dim).map(|d| 2.0 * noise(seed ^ (q * 4096 + d))).collect())
@@ -174,7 +168,13 @@ proptest! {
 
 #[test]
 fn what_a_query_may_not_see_cannot_touch_it() {
-    let mut case = case(16, 40, 1);
+    for format in KvFormat::ALL {
+        check_blindness(format);
+    }
+}
+
+fn check_blindness(format: KvFormat) {
+    let mut case = case(format, 16, 40, 1);
     let values: Vec<f32> = (0..16).map(noise).collect();
     let query = Query {
         values: &values,
@@ -186,15 +186,12 @@ fn what_a_query_may_not_see_cannot_touch_it() {
         softcap: None,
     };
     let before = attend(&mut case, IsaChoice::best(), &[query], scoring);
-    let poison = vec![f16::NAN.to_bits(); 16];
-    let view = case.cache.view(0);
+    let poison = [f32::NAN; 16];
+    let view = case.cache.views()[0];
     for position in (0..3).chain(20..40) {
-        let (block, slot) = (case.blocks[position / BLOCK], position % BLOCK);
+        let place = (case.blocks[position / BLOCK], 0, position % BLOCK);
         // SAFETY: a single thread.
-        unsafe {
-            view.write_key(block, 0, slot, &poison);
-            view.write_value(block, 0, slot, &poison);
-        }
+        unsafe { view.write(IsaChoice::best(), place, &poison, &poison) };
     }
     assert_eq!(
         attend(&mut case, IsaChoice::best(), &[query], scoring),

@@ -90,6 +90,8 @@ impl Call {
                     },
                     stop: options.stop.clone(),
                     logprobs,
+                    cache_salt: options.cache_salt.clone(),
+                    scheduling: options.scheduling,
                     ..RequestParts::new(tokens.clone())
                 };
                 let request = GenerationRequest::new(parts, model.limits);

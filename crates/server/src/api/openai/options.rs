@@ -1,8 +1,9 @@
 //! The fields that chat and completions share, and what they mean for the engine.
 
-use forthwith_core::request::{SamplingParams, StopRules};
+use forthwith_core::request::{SamplingParams, Scheduling, StopRules};
 use forthwith_core::units::TokenId;
 use serde::Deserialize;
+use std::time::Duration;
 
 use super::wire::{Integer, Number, Strings, Whole};
 use crate::error::ApiError;
@@ -37,6 +38,10 @@ pub(crate) struct Written {
     n: Option<Whole>,
     stream: Option<bool>,
     stream_options: Option<StreamOptions>,
+    cache_salt: Option<String>,
+    priority: Option<Integer>,
+    max_queue_time: Option<Number>,
+    max_ttft_ms: Option<Whole>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -64,6 +69,10 @@ pub(crate) struct Options {
     pub(crate) stop: StopRules,
     /// Strings that end a choice.
     pub(crate) stops: Vec<String>,
+    /// Only calls with the same salt share cached prompts.
+    pub(crate) cache_salt: Option<Vec<u8>>,
+    /// Where the call stands among others.
+    pub(crate) scheduling: Scheduling,
     /// Whether the answer is streamed.
     pub(crate) stream: bool,
     /// Whether a streamed answer ends with its usage.
@@ -90,6 +99,8 @@ impl Written {
             seed,
             stop: self.stop_rules(model)?,
             stops: self.stop_strings()?,
+            scheduling: self.scheduling()?,
+            cache_salt: self.cache_salt.map(String::into_bytes),
             stream,
             include_usage,
         })
@@ -159,6 +170,33 @@ impl Written {
             }
         }
         Ok(options.include_usage.unwrap_or(false))
+    }
+
+    fn scheduling(&self) -> Result<Scheduling, ApiError> {
+        let priority = self.priority.map_or(0, |priority| priority.0);
+        let priority = i32::try_from(priority).map_err(|_| {
+            let message = format!(
+                "priority is {priority}, allowed is {} to {}",
+                i32::MIN,
+                i32::MAX
+            );
+            ApiError::field("priority", message)
+        })?;
+        let max_queue_time = self.max_queue_time.map(|seconds| {
+            Duration::try_from_secs_f32(seconds.0).map_err(|_| {
+                let message = format!(
+                    "max_queue_time is {}, allowed is a number of seconds from 0",
+                    seconds.0
+                );
+                ApiError::field("max_queue_time", message)
+            })
+        });
+        Ok(Scheduling {
+            priority,
+            max_queue_time: max_queue_time.transpose()?,
+            max_time_to_first_token: self.max_ttft_ms.map(|limit| Duration::from_millis(limit.0)),
+            ..Scheduling::default()
+        })
     }
 
     fn sampling(&self, defaults: &SamplingParams, seed: i128) -> Result<SamplingParams, ApiError> {

@@ -1,0 +1,218 @@
+//! The memory of the paged KV cache: one run per layer and block.
+//!
+//! Within a block, keys lie `[kv_head][head_dim][position]` (so that eight positions are scored at
+//! once) and values `[kv_head][position][head_dim]`. In a scaled format the scales of a head
+//! follow its elements, as half floats `[group][position]`.
+
+mod format;
+
+pub(crate) use format::{
+    BrainStore, ByteStore, Encode, HalfStore, SCALE_GROUP, SingleStore, Store,
+};
+pub use format::{KvFormat, UnknownKvFormat};
+
+use crate::isa::IsaChoice;
+use crate::memory::{Buffer, OutOfMemory, SharedSlice};
+use forthwith_core::program::{KvLayer, Program};
+use forthwith_core::units::{BlockId, Blocks, Bytes, Tokens};
+
+/// Positions in one block.
+pub const BLOCK_SIZE: Tokens = Tokens::new(BLOCK);
+pub(crate) const BLOCK: usize = 32;
+/// The longest head that fits the stack buffers of the attention phase.
+pub(crate) const MAX_HEAD_DIM: usize = 512;
+
+/// The bytes of one block over all layers.
+pub fn kv_block_bytes(program: &Program, format: KvFormat) -> Bytes {
+    let layer = |layer: &KvLayer| 2 * layer.kv_heads * format.head_bytes(layer.head_dim);
+    Bytes::new(program.kv_layers.iter().map(layer).sum::<usize>() as u64)
+}
+
+/// All layers' keys and values.
+pub(crate) struct KvCache {
+    memory: Buffer<u8>,
+    layout: Vec<LayerLayout>,
+    format: KvFormat,
+    blocks: usize,
+}
+
+#[derive(Clone, Copy)]
+struct LayerLayout {
+    start: usize,
+    layer: KvLayer,
+    /// Bytes of the keys (or of the values) of one head in one block.
+    head: usize,
+}
+
+impl LayerLayout {
+    /// Bytes of the keys (or of the values) of one block.
+    fn half(self) -> usize {
+        self.layer.kv_heads * self.head
+    }
+}
+
+/// One layer's cache while a step runs.
+#[derive(Clone, Copy)]
+pub(crate) struct KvView<'a> {
+    memory: SharedSlice<'a, u8>,
+    layout: LayerLayout,
+    format: KvFormat,
+}
+
+impl KvCache {
+    pub(crate) fn new(
+        program: &Program,
+        format: KvFormat,
+        blocks: Blocks,
+    ) -> Result<Self, OutOfMemory> {
+        let mut start = 0_usize;
+        let mut layout = Vec::new();
+        for &layer in &program.kv_layers {
+            let entry = LayerLayout {
+                start,
+                layer,
+                head: format.head_bytes(layer.head_dim),
+            };
+            start = start.saturating_add((2 * entry.half()).saturating_mul(blocks.get()));
+            layout.push(entry);
+        }
+        Ok(Self {
+            memory: Buffer::zeroed(start)?,
+            layout,
+            format,
+            blocks: blocks.get(),
+        })
+    }
+
+    pub(crate) fn blocks(&self) -> Blocks {
+        Blocks::new(self.blocks)
+    }
+
+    pub(crate) fn format(&self) -> KvFormat {
+        self.format
+    }
+
+    /// Views of all layers.
+    pub(crate) fn views(&mut self) -> Vec<KvView<'_>> {
+        let (memory, format) = (self.memory.shared(), self.format);
+        self.layout
+            .iter()
+            .map(|&layout| KvView {
+                memory,
+                layout,
+                format,
+            })
+            .collect()
+    }
+
+    pub(crate) fn copy_block(&mut self, from: BlockId, to: BlockId) {
+        for layout in &self.layout {
+            let size = 2 * layout.half();
+            let start = layout.start + from.index() * size;
+            self.memory
+                .copy_within(start..start + size, layout.start + to.index() * size);
+        }
+    }
+}
+
+impl<'a> KvView<'a> {
+    pub(crate) fn layer(self) -> KvLayer {
+        self.layout.layer
+    }
+
+    pub(crate) fn format(self) -> KvFormat {
+        self.format
+    }
+
+    /// Where the keys of a head in a block start; values start `half` later.
+    fn start(self, block: BlockId, head: usize) -> usize {
+        let layout = self.layout;
+        layout.start + block.index() * 2 * layout.half() + head * layout.head
+    }
+
+    /// Keys of one head in one block: `[head_dim][position]`, then scales.
+    ///
+    /// # Safety
+    /// No thread writes to the block meanwhile.
+    pub(crate) unsafe fn keys(self, block: BlockId, head: usize) -> &'a [u8] {
+        let start = self.start(block, head);
+        // SAFETY: passed on to the caller.
+        unsafe { self.memory.range(start..start + self.layout.head) }
+    }
+
+    /// Values of one head in one block: `[position][head_dim]`, then scales.
+    ///
+    /// # Safety
+    /// No thread writes to the block meanwhile.
+    pub(crate) unsafe fn values(self, block: BlockId, head: usize) -> &'a [u8] {
+        let start = self.start(block, head) + self.layout.half();
+        // SAFETY: passed on to the caller.
+        unsafe { self.memory.range(start..start + self.layout.head) }
+    }
+
+    /// Stores one position's key and value of one head into its block.
+    ///
+    /// # Safety
+    /// No other thread touches this position of this head meanwhile.
+    pub(crate) unsafe fn write(
+        self,
+        isa: IsaChoice,
+        (block, head, slot): (BlockId, usize, usize),
+        key: &[f32],
+        value: &[f32],
+    ) {
+        let start = self.start(block, head);
+        let mut buffer = [0; 4 * MAX_HEAD_DIM];
+        // SAFETY: passed on to the caller.
+        unsafe {
+            let elements = self.encode(isa, (start, slot), key, &mut buffer);
+            let size = self.format.element_bytes();
+            for (i, element) in elements.chunks_exact(size).enumerate() {
+                let at = start + (i * BLOCK + slot) * size;
+                self.memory
+                    .range_mut(at..at + size)
+                    .copy_from_slice(element);
+            }
+            let start = start + self.layout.half();
+            let elements = self.encode(isa, (start, slot), value, &mut buffer);
+            let at = start + slot * elements.len();
+            self.memory
+                .range_mut(at..at + elements.len())
+                .copy_from_slice(elements);
+        }
+    }
+
+    /// Encodes a head, stores its scales behind the elements of `start` and returns the elements.
+    ///
+    /// # Safety
+    /// No other thread touches this position of this head meanwhile.
+    unsafe fn encode<'b>(
+        self,
+        isa: IsaChoice,
+        (start, slot): (usize, usize),
+        head: &[f32],
+        buffer: &'b mut [u8],
+    ) -> &'b [u8] {
+        let (format, size) = (self.format, self.format.element_bytes());
+        let elements = &mut buffer[..size * head.len()];
+        let mut scales = [0; MAX_HEAD_DIM.div_ceil(SCALE_GROUP)];
+        isa.run(Encode {
+            format,
+            head,
+            elements,
+            scales: &mut scales,
+        });
+        let scales_start = start + size * head.len() * BLOCK;
+        let groups = (self.layout.head - size * head.len() * BLOCK) / (2 * BLOCK);
+        for (group, scale) in scales.iter().enumerate().take(groups) {
+            let at = scales_start + 2 * (group * BLOCK + slot);
+            // SAFETY: passed on to the caller.
+            unsafe {
+                self.memory
+                    .range_mut(at..at + 2)
+                    .copy_from_slice(&scale.to_le_bytes());
+            };
+        }
+        elements
+    }
+}
