@@ -2,8 +2,10 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod cases;
+mod chat;
 mod continuation;
 mod golden;
+mod hardware;
 mod models;
 mod pipes;
 mod serve;

@@ -7,8 +7,8 @@ use crate::progress::Reporter;
 use forthwith_core::units::TokenId;
 use forthwith_hub::Progress as _;
 use forthwith_text::{ChatMessage, RenderOptions};
-use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
+use rustyline::{Behavior, Config, DefaultEditor};
 use std::io::{self, Write as _};
 use std::sync::atomic::Ordering;
 
@@ -32,7 +32,9 @@ pub(super) fn run(
     let interrupt = generator.interrupt();
     ctrlc::set_handler(move || interrupt.store(true, Ordering::Relaxed))
         .map_err(|error| Failure::failed(format_args!("cannot watch for Ctrl-C: {error}")))?;
-    let mut editor = DefaultEditor::new().map_err(|error| terminal(&error))?;
+    // The terminal itself, because standard output may be a file that takes the answers alone.
+    let config = Config::builder().behavior(Behavior::PreferTerm).build();
+    let mut editor = DefaultEditor::with_config(config).map_err(|error| terminal(&error))?;
     let mut messages: Vec<ChatMessage> = Vec::new();
     loop {
         let line = match editor.readline(">>> ") {

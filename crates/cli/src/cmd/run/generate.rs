@@ -10,7 +10,11 @@ use forthwith_text::TextStream;
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+/// How long an interrupt may go unseen, as while a long prompt is read.
+const ATTENTION: Duration = Duration::from_millis(50);
 
 /// What an answer continues.
 pub(super) struct Prompt {
@@ -75,23 +79,29 @@ impl<'a> Generator<'a> {
         let mut text = TextStream::new(tokenizer, Vec::new()).with_prompt(prompt.last);
         let mut answer = String::new();
         self.interrupted.store(false, Ordering::Relaxed);
-        for event in events {
+        loop {
+            let event = match events.recv_timeout(ATTENTION) {
+                Ok(event) => Some(event),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
             match event {
-                Event::Token(token) => {
+                Some(Event::Token(token)) => {
                     let delta = text.push(token.token).text;
                     write!(out, "{delta}")
                         .and_then(|()| out.flush())
                         .map_err(|error| Failure::output(&error))?;
                     answer.push_str(&delta);
                 }
-                Event::Finished(finished) => {
+                Some(Event::Finished(finished)) => {
                     let rest = text.finish().text;
                     write!(out, "{rest}").map_err(|error| Failure::output(&error))?;
                     answer.push_str(&rest);
                     self.report(&finished);
                     return Ok(answer);
                 }
-                Event::Failed(message) => return Err(Failure::failed(message)),
+                Some(Event::Failed(message)) => return Err(Failure::failed(message)),
+                None => {}
             }
             if self.interrupted.load(Ordering::Relaxed) {
                 drop(running);

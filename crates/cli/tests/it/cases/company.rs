@@ -77,6 +77,8 @@ fn smollm2_answers_the_same_alone_in_company_and_on_one_thread() {
     for round in 0..rounds {
         assert_eq!(crowd(&two, &bodies, round), alone, "round {round}");
     }
+    // The prompts were known by then: what was reused changed nothing either.
+    assert!(two.metric("forthwith_cached_tokens_total") > 0.0);
     two.check_alive();
     drop(two);
     let Some(one) = smollm2(&["--context", "512", "--threads", "1"]) else {
