@@ -74,3 +74,18 @@ fn a_chat_ends_with_its_input() {
     };
     assert!(shown.contains("reads the gpu"), "{shown}");
 }
+
+#[test]
+fn text_does_not_steer_the_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let command = "printf 'a\\033[31m b\\n the server' | \"$BINARY\" run --model toy \
+                   --temperature 0 --max-tokens 3 --echo 2>log.txt";
+    let Some(shown) = on_a_terminal(command, &[], folder.path()) else {
+        return;
+    };
+    assert!(!shown.contains('\u{1b}'), "{shown:?}");
+    assert!(
+        shown.contains("a\u{fffd}[31m b\r\n the server streams the gpu"),
+        "{shown:?}"
+    );
+}

@@ -3,13 +3,13 @@
 use super::generate::{Generator, Prompt};
 use crate::error::Failure;
 use crate::load::LoadedModel;
+use crate::printable::Page;
 use crate::progress::Reporter;
 use forthwith_core::units::TokenId;
 use forthwith_hub::Progress as _;
 use forthwith_text::{ChatMessage, RenderOptions};
 use rustyline::error::ReadlineError;
 use rustyline::{Behavior, Config, DefaultEditor};
-use std::io::{self, Write as _};
 use std::sync::atomic::Ordering;
 
 const HELP: &str =
@@ -62,10 +62,10 @@ pub(super) fn run(
             role: "user".to_owned(),
             content: line,
         });
-        let mut out = io::stdout().lock();
+        let mut page = Page::open();
         let answered = encode(model, &messages, raw)
-            .and_then(|tokens| generator.stream(Prompt { tokens, last: None }, &mut out));
-        writeln!(out).map_err(|error| Failure::output(&error))?;
+            .and_then(|tokens| generator.stream(Prompt { tokens, last: None }, &mut page));
+        page.write("\n")?;
         match answered {
             Ok(content) => messages.push(ChatMessage {
                 role: "assistant".to_owned(),

@@ -2,12 +2,11 @@
 
 use crate::error::Failure;
 use crate::load::LoadedModel;
-use crate::printable::say;
+use crate::printable::{Page, say};
 use forthwith_core::request::{GenerationRequest, RequestParts, SamplingParams, StopRules};
 use forthwith_core::units::TokenId;
 use forthwith_engine::{Event, FinishReason, Finished};
 use forthwith_text::TextStream;
-use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -56,7 +55,7 @@ impl<'a> Generator<'a> {
     }
 
     /// Writes the answer as it comes and returns it whole.
-    pub(super) fn stream(&self, prompt: Prompt, out: &mut dyn Write) -> Result<String, Failure> {
+    pub(super) fn stream(&self, prompt: Prompt, page: &mut Page<'_>) -> Result<String, Failure> {
         let model = self.model;
         let parts = RequestParts {
             max_tokens: self.max_tokens,
@@ -88,14 +87,12 @@ impl<'a> Generator<'a> {
             match event {
                 Some(Event::Token(token)) => {
                     let delta = text.push(token.token).text;
-                    write!(out, "{delta}")
-                        .and_then(|()| out.flush())
-                        .map_err(|error| Failure::output(&error))?;
+                    page.write(&delta)?;
                     answer.push_str(&delta);
                 }
                 Some(Event::Finished(finished)) => {
                     let rest = text.finish().text;
-                    write!(out, "{rest}").map_err(|error| Failure::output(&error))?;
+                    page.write(&rest)?;
                     answer.push_str(&rest);
                     self.report(&finished);
                     return Ok(answer);

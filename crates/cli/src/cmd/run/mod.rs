@@ -6,6 +6,7 @@ mod generate;
 use crate::args::{RunArgs, SharedArgs};
 use crate::error::Failure;
 use crate::load::{LoadSettings, LoadedModel, ends_unknown, load};
+use crate::printable::Page;
 use crate::progress::Reporter;
 use crate::select::Compute;
 use forthwith_core::request::SamplingParams;
@@ -13,7 +14,7 @@ use forthwith_core::units::TokenId;
 use forthwith_hub::Progress as _;
 use forthwith_text::{ChatMessage, RenderOptions};
 use generate::{Generator, Prompt};
-use std::io::{self, IsTerminal as _, Read as _, Write as _};
+use std::io::{self, IsTerminal as _, Read as _};
 
 /// The longest prompt that is read from standard input, in bytes.
 const MAX_PROMPT: u64 = 8 << 20;
@@ -128,20 +129,18 @@ fn answer(
     if ends_unknown(&tokens, &model.tokenizer) && raw {
         reporter.note("the prompt ends with a word that the model does not know");
     }
-    let mut out = io::stdout().lock();
+    let mut page = Page::open();
     if args.echo {
-        let end = if raw { "" } else { "\n" };
-        write!(out, "{prompt}{end}").map_err(|error| Failure::output(&error))?;
+        page.write(prompt)?;
+        page.write(if raw { "" } else { "\n" })?;
     }
     let last = if args.echo && raw {
         tokens.last().copied()
     } else {
         None
     };
-    generator.stream(Prompt { tokens, last }, &mut out)?;
-    writeln!(out)
-        .and_then(|()| out.flush())
-        .map_err(|error| Failure::output(&error))
+    generator.stream(Prompt { tokens, last }, &mut page)?;
+    page.write("\n")
 }
 
 fn encode(model: &LoadedModel, prompt: &str, raw: bool) -> Result<Vec<TokenId>, Failure> {
