@@ -146,7 +146,7 @@ fn alike(tokenizer: &Tokenizer, engine: &Engine) -> Vec<GenerationRequest> {
     let system =
         "You are a careful assistant. Answer in one short sentence, and never guess. ".repeat(5);
     let request = |(index, prompt): (usize, &&str)| {
-        let text = format!("{system}{}", prompt);
+        let text = format!("{system}{prompt}");
         let parts = RequestParts {
             max_tokens: Some(ANSWER as u64),
             sampling: SamplingParams {
