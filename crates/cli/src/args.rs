@@ -90,7 +90,7 @@ pub(crate) struct ComputeArgs {
 Examples:
   forthwith run \"Why is the sky blue?\"
   forthwith run --temperature 0 --max-tokens 40 --stats \"List three rivers.\"
-  forthwith run --model gemma3-270m --raw --echo \"The capital of France is\"
+  forthwith run --model gemma3-270m --raw --echo --max-tokens 30 \"The capital of France is\"
   forthwith run --model ./model.gguf < question.txt
   forthwith run --model toy --temperature 0 --max-tokens 6 --echo \"the server\"")]
 pub(crate) struct RunArgs {
@@ -221,6 +221,8 @@ Examples:
 pub(crate) struct ListArgs {}
 
 /// Shows a model's shapes, formats, memory per token, tokenizer, chat template and program.
+///
+/// A model that is not on this machine yet is fetched first; --offline prevents that.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

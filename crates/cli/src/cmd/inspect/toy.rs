@@ -9,6 +9,8 @@ use std::io::{self, Write};
 pub(super) struct Counts {
     architecture: &'static str,
     words: Vec<Word>,
+    /// Words after which an answer ends, whatever followed them in training.
+    end_words: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -37,6 +39,12 @@ impl Counts {
         Self {
             architecture: "toy (counts which word follows which)",
             words: words.collect(),
+            end_words: toy
+                .end_tokens()
+                .into_iter()
+                .filter(|end| !toy.hidden().contains(end))
+                .map(|end| toy.words()[end.index()].clone())
+                .collect(),
         }
     }
 
@@ -51,7 +59,11 @@ impl Counts {
                 .collect();
             writeln!(out, "{} → {}", word.word, follows.join(", "))?;
         }
-        Ok(())
+        let ends = self.end_words.join(" ");
+        writeln!(
+            out,
+            "an answer ends with {ends} and after a word that is not above"
+        )
     }
 }
 
@@ -68,6 +80,7 @@ mod tests {
             text.contains("\nthe → gpu 2, weights 1, answer 2, server 1\n"),
             "{text}"
         );
+        assert!(text.contains("\nan answer ends with . and after"), "{text}");
         assert!(!text.contains("<unk>"), "{text}");
     }
 }
