@@ -51,6 +51,7 @@ impl Cpu {
         progress: &dyn Fn(usize, usize),
     ) -> Result<Self, LoadError> {
         check(&program)?;
+        let threads = config.threads.max(1);
         let total = program.weights.len();
         let mut weights = Vec::with_capacity(total);
         for (index, spec) in program.weights.iter().enumerate() {
@@ -58,7 +59,7 @@ impl Cpu {
             weights.push(if spec.rows == 1 {
                 Weight::Vector(view.to_f32())
             } else {
-                Weight::Matrix(Matrix::pack(&view, config.threads)?)
+                Weight::Matrix(Matrix::pack(&view, threads)?)
             });
             progress(index + 1, total);
         }
@@ -66,8 +67,8 @@ impl Cpu {
         Ok(Self {
             isa: config.isa,
             kv: KvCache::new(&program, config.kv_format, config.kv_blocks)?,
-            workspace: Workspace::new(sizes, config.threads)?,
-            team: Team::new(config.threads.max(1))?,
+            workspace: Workspace::new(sizes, threads)?,
+            team: Team::new(threads)?,
             counters: program.phases.iter().map(|_| AtomicUsize::new(0)).collect(),
             max_step_tokens: config.max_step_tokens,
             weights,

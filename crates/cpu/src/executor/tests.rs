@@ -86,6 +86,11 @@ fn neither_threads_nor_isa_change_a_bit() {
         let model = TinyModel::new(&case);
         let one = run(&model, config(1, IsaChoice::best()));
         assert!(
+            one == run(&model, config(0, IsaChoice::best())),
+            "{}: no threads asked for",
+            case.name
+        );
+        assert!(
             one == run(&model, config(2, IsaChoice::best())),
             "{}: two threads",
             case.name

@@ -198,3 +198,32 @@ fn check_blindness(format: KvFormat) {
         before
     );
 }
+
+#[test]
+fn what_a_query_sees_shows_when_it_is_not_finite() {
+    for format in KvFormat::ALL {
+        for (key, value) in [(f32::NAN, 1.0), (1.0, f32::NAN), (1.0, f32::INFINITY)] {
+            let mut case = case(format, 16, 40, 1);
+            let place = (case.blocks[0], 0, 7);
+            // SAFETY: a single thread.
+            unsafe {
+                case.cache.views()[0].write(IsaChoice::best(), place, &[key; 16], &[value; 16]);
+            }
+            let values: Vec<f32> = (0..16).map(noise).collect();
+            let query = Query {
+                values: &values,
+                first: 3,
+                end: 20,
+            };
+            let scoring = Scoring {
+                scale: 0.25,
+                softcap: None,
+            };
+            for isa in IsaChoice::available() {
+                let seen = attend(&mut case, isa, &[query], scoring);
+                let shown = seen[0].iter().any(|value| !value.is_finite());
+                assert!(shown, "{format} on {isa:?}: key {key}, value {value}");
+            }
+        }
+    }
+}
