@@ -17,7 +17,7 @@ pub struct StepReport {
     pub admitted: usize,
     /// Sequences that were sent back to wait because the cache was full.
     pub preempted: usize,
-    /// Requests that ended because they had waited too long.
+    /// Requests that ended while they waited, because their time was over.
     pub expired: usize,
     /// Whether the step failed; its requests got [`crate::Event::Failed`].
     pub faulted: bool,
@@ -42,8 +42,10 @@ pub struct Counters {
     pub finished_length: u64,
     /// Requests whose owner left.
     pub cancelled: u64,
-    /// Requests that waited too long.
+    /// Requests that waited too long to begin.
     pub expired: u64,
+    /// Requests that had begun when their time was over.
+    pub timed_out: u64,
     /// Requests that failed.
     pub failed: u64,
     /// Times a sequence was sent back to wait because the cache was full.

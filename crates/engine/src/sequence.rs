@@ -155,10 +155,20 @@ impl Sequence {
         just_come.then_some((expected?, first_token?.saturating_sub(arrived)))
     }
 
-    /// When the request ends if it has not begun.
+    /// When the request ends if it still waits then.
     pub(crate) fn deadline(&self) -> Option<Duration> {
-        let patience = self.request.scheduling().max_queue_time?;
-        Some(self.stamps.arrived.saturating_add(patience))
+        let scheduling = self.request.scheduling();
+        let patience = scheduling.max_queue_time.filter(|_| !self.has_joined());
+        let allowed = patience.into_iter().chain(scheduling.max_time).min()?;
+        Some(self.stamps.arrived.saturating_add(allowed))
+    }
+
+    /// Ends the sequence if its time is over.
+    pub(crate) fn end_in_time(&mut self, now: Duration) {
+        let is_over = |allowed| now >= self.stamps.arrived.saturating_add(allowed);
+        if self.end.is_none() && self.request.scheduling().max_time.is_some_and(is_over) {
+            self.end = Some(End::Finished(FinishReason::TimeLimit));
+        }
     }
 
     /// Counts tokens as computed; returns how many prompt tokens were computed for the first time.

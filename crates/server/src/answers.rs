@@ -269,7 +269,7 @@ impl Answers {
                 choice.stopped = asked.then_some(Matched::Token(token.get()));
                 "stop"
             }
-            FinishReason::Length => "length",
+            FinishReason::Length | FinishReason::TimeLimit => "length",
             FinishReason::QueueTimeout => {
                 let _ = self.failed(index, String::new());
                 let message = "the request did not begin within its max_queue_time";

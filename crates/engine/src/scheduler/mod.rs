@@ -185,6 +185,9 @@ impl Scheduler {
             }
         }
         drop(choices);
+        for sequence in &mut self.running {
+            sequence.end_in_time(now);
+        }
         self.remove_ended(now);
     }
 
@@ -217,15 +220,20 @@ impl Scheduler {
         }
     }
 
-    /// Ends the requests that have waited too long. Returns how many.
+    /// Ends the waiting requests whose time is over. Returns how many.
     fn expire(&mut self, now: Duration) -> usize {
         let mut expired = 0;
         while let Some(mut sequence) = self.queue.take_expired(now) {
+            let reason = if sequence.has_joined() {
+                FinishReason::TimeLimit
+            } else {
+                FinishReason::QueueTimeout
+            };
             // Followers came together with their leader and are as patient.
             let followers = std::mem::take(&mut sequence.followers);
             self.parked -= followers.len();
             for sequence in std::iter::once(sequence).chain(followers) {
-                self.tell_end(sequence, End::Finished(FinishReason::QueueTimeout), now);
+                self.tell_end(sequence, End::Finished(reason), now);
                 expired += 1;
             }
         }
@@ -242,6 +250,7 @@ impl Scheduler {
             End::Finished(FinishReason::Length) => &mut self.counters.finished_length,
             End::Finished(FinishReason::Cancelled) => &mut self.counters.cancelled,
             End::Finished(FinishReason::QueueTimeout) => &mut self.counters.expired,
+            End::Finished(FinishReason::TimeLimit) => &mut self.counters.timed_out,
             End::Failed(_) => &mut self.counters.failed,
         } += 1;
         self.departed.push((sequence, end, now));

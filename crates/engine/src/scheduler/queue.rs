@@ -30,7 +30,8 @@ pub(crate) struct Queue {
     lanes: BTreeMap<(i32, TenantId), Lane>,
     /// One entry for each lane in which somebody stands.
     order: BTreeSet<(i32, Served, TenantId)>,
-    deadlines: BTreeSet<(Duration, SeqId)>,
+    /// Those whose time to wait is limited; with the rank of those who have run before.
+    deadlines: BTreeSet<(Duration, SeqId, Option<Rank>)>,
     tenants: Tenants,
     /// Tokens that those who wait have to compute, as far as they are known.
     tokens: usize,
@@ -78,6 +79,7 @@ impl Queue {
     pub(crate) fn put_back(&mut self, sequence: Sequence) {
         if sequence.has_joined() {
             self.tokens += sequence.length().get();
+            self.deadlines.extend(deadline_of(&sequence));
             self.returned.insert(sequence.rank(), sequence);
         } else {
             self.enter(sequence, VecDeque::push_front);
@@ -88,8 +90,7 @@ impl Queue {
         let (priority, tenant) = lane_of(&sequence);
         self.tenants.arrive(tenant);
         self.tokens += sequence.length().get();
-        self.deadlines
-            .extend(sequence.deadline().map(|deadline| (deadline, sequence.id)));
+        self.deadlines.extend(deadline_of(&sequence));
         let lane = self.lanes.entry((priority, tenant)).or_default();
         if lane.ids.is_empty() {
             lane.stands = self.tenants.served(tenant);
@@ -150,21 +151,29 @@ impl Queue {
         let lane = self.lanes.get_mut(&lane_of(&heir))?;
         let place = lane.ids.iter_mut().find(|other| **other == leader)?;
         *place = heir.id;
-        if let Some(deadline) = heir.deadline() {
-            self.deadlines.remove(&(deadline, leader));
-            self.deadlines.insert((deadline, heir.id));
-        }
+        self.deadlines.extend(deadline_of(&heir));
         self.fresh.insert(heir.id, heir);
-        self.fresh.remove(&leader)
+        let leader = self.fresh.remove(&leader)?;
+        self.forget_deadline(&leader);
+        Some(leader)
     }
 
-    /// Takes out a sequence that waited too long.
+    /// Takes out a sequence whose time to wait is over.
     pub(crate) fn take_expired(&mut self, now: Duration) -> Option<Sequence> {
-        let &(deadline, id) = self.deadlines.first()?;
+        let &(deadline, id, rank) = self.deadlines.first()?;
         if deadline > now {
             return None;
         }
-        self.leave_lane(id)
+        match rank {
+            Some(rank) => self.leave_returned(rank),
+            None => self.leave_lane(id),
+        }
+    }
+
+    fn forget_deadline(&mut self, sequence: &Sequence) {
+        if let Some(deadline) = deadline_of(sequence) {
+            self.deadlines.remove(&deadline);
+        }
     }
 
     /// The first lane in order, after lanes that stand too far ahead have been moved back.
@@ -186,6 +195,7 @@ impl Queue {
     fn leave_returned(&mut self, rank: Rank) -> Option<Sequence> {
         let sequence = self.returned.remove(&rank)?;
         self.tokens -= sequence.length().get();
+        self.forget_deadline(&sequence);
         Some(sequence)
     }
 
@@ -195,9 +205,7 @@ impl Queue {
         let (priority, tenant) = key;
         self.tokens -= sequence.length().get();
         self.tenants.leave(tenant);
-        if let Some(deadline) = sequence.deadline() {
-            self.deadlines.remove(&(deadline, id));
-        }
+        self.forget_deadline(&sequence);
         if let Some(lane) = self.lanes.get_mut(&key) {
             if lane.ids.front() == Some(&id) {
                 lane.ids.pop_front();
@@ -226,8 +234,8 @@ impl Queue {
         }
         let tokens: usize = self.iter().map(|sequence| sequence.length().get()).sum();
         assert_eq!(tokens, self.tokens, "waiting tokens are miscounted");
-        let deadlines = self.fresh.values().filter(|s| s.deadline().is_some());
-        assert_eq!(deadlines.count(), self.deadlines.len());
+        let deadlines: BTreeSet<_> = self.iter().filter_map(deadline_of).collect();
+        assert_eq!(deadlines, self.deadlines, "a deadline is lost or left over");
         for sequence in self.iter() {
             let owns = !sequence.table.blocks().is_empty();
             assert!(!owns, "a waiting sequence owns blocks");
@@ -237,6 +245,11 @@ impl Queue {
             );
         }
     }
+}
+
+fn deadline_of(sequence: &Sequence) -> Option<(Duration, SeqId, Option<Rank>)> {
+    let rank = sequence.has_joined().then(|| sequence.rank());
+    Some((sequence.deadline()?, sequence.id, rank))
 }
 
 fn lane_of(sequence: &Sequence) -> (i32, TenantId) {

@@ -9,4 +9,5 @@ mod handle;
 mod order;
 mod prefix;
 mod simulation;
+mod time_limit;
 mod world;

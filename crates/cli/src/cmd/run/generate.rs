@@ -141,6 +141,7 @@ impl<'a> Generator<'a> {
             FinishReason::Length => "it reached its length",
             FinishReason::Cancelled => "it was cancelled",
             FinishReason::QueueTimeout => "it waited too long for its turn",
+            FinishReason::TimeLimit => "its time was over",
         };
         say(format_args!(
             "answer            {answer:8} tokens, {reason}"

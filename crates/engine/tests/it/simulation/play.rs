@@ -23,6 +23,7 @@ pub(super) struct Tally {
     pub(super) cached_tokens: u64,
     pub(super) evictions: u64,
     pub(super) expired: u64,
+    pub(super) timed_out: u64,
     pub(super) copied_blocks: u64,
     pub(super) steps: u64,
 }
@@ -38,6 +39,7 @@ impl Tally {
         self.cached_tokens += other.cached_tokens;
         self.evictions += other.evictions;
         self.expired += other.expired;
+        self.timed_out += other.timed_out;
         self.copied_blocks += other.copied_blocks;
         self.steps += other.steps;
     }
@@ -57,7 +59,11 @@ struct Asked {
 
 impl Asked {
     fn may_expire(&self) -> bool {
-        self.request.scheduling().max_queue_time.is_some()
+        self.request.scheduling().max_queue_time.is_some() || self.may_time_out()
+    }
+
+    fn may_time_out(&self) -> bool {
+        self.request.scheduling().max_time.is_some()
     }
 
     fn has_ended(&self) -> bool {
@@ -224,10 +230,11 @@ impl World<'_> {
         assert!(after.kv_used + after.kv_cached <= after.kv_total);
         let moves = report.tokens > 0 || report.expired > 0;
         assert_eq!(moves, !idle, "a step moves whenever there is work");
-        assert_eq!(
-            after.counters.expired - before.counters.expired,
-            report.expired as u64
-        );
+        let [over_before, over_after] =
+            [before, after].map(|s| (s.counters.expired, s.counters.timed_out));
+        let expired = over_after.0 - over_before.0;
+        let timed_out = over_after.1 - over_before.1;
+        assert!((expired..=expired + timed_out).contains(&(report.expired as u64)));
         assert!(report.sampled <= report.segments);
         let preempted = after.counters.preemptions - before.counters.preemptions;
         assert_eq!(report.preempted as u64, preempted);
@@ -286,6 +293,10 @@ impl World<'_> {
                         FinishReason::QueueTimeout => {
                             assert!(tokens.is_empty() && asked.may_expire());
                             &mut expected.expired
+                        }
+                        FinishReason::TimeLimit => {
+                            assert!(asked.may_time_out());
+                            &mut expected.timed_out
                         }
                     }
                 }
@@ -364,6 +375,7 @@ impl World<'_> {
             cached_tokens: counters.cached_tokens,
             evictions: counters.evictions,
             expired: counters.expired,
+            timed_out: counters.timed_out,
             copied_blocks: counters.copied_blocks,
             steps: counters.steps,
         }

@@ -136,6 +136,9 @@ impl Teller {
             .then(|| Duration::from_secs(dice.between(0, 4)));
         let mut scheduling = Scheduling {
             max_queue_time: patience,
+            max_time: dice
+                .chance(10)
+                .then(|| Duration::from_millis(dice.between(0, 4000))),
             max_time_to_first_token: dice
                 .chance(5)
                 .then(|| Duration::from_millis(dice.between(0, 200))),
