@@ -17,6 +17,7 @@ use forthwith_core::units::{SeqId, TenantId, Tokens};
 use crate::batch::Batch;
 use crate::cost::{CostModel, Outlook};
 use crate::event::EventSink;
+use crate::gap::TargetGap;
 use crate::group::{Group, Submission};
 use crate::handle::SubmitError;
 use crate::heartbeat::Heartbeat;
@@ -43,10 +44,12 @@ pub struct EngineConfig {
     pub max_waiting_tokens: Tokens,
     /// Blocks that a newcomer leaves free while others run, in percent of all.
     pub watermark_percent: usize,
-    /// How far apart the tokens of an answer should come at most. If more is known of the costs, the
-    /// pieces of prompts that steps carry beside answers are cut to it; [`Duration::MAX`] cuts none.
-    /// Which steps there are then depends on the clock; answers never do.
-    pub target_gap: Duration,
+    /// How far apart the tokens of an answer should come at most: the pieces of prompts that steps
+    /// carry beside answers are cut to it.
+    pub target_gap: TargetGap,
+    /// Prompt tokens that a step may carry beside answers however far apart they come, because very
+    /// small pieces take much longer in all.
+    pub least_piece: Tokens,
     /// A step that takes longer is stuck: the engine is not ready until it ends.
     pub stuck_after: Duration,
     /// The shares of tenants that do not have a share of 1.
@@ -65,7 +68,8 @@ impl Default for EngineConfig {
             max_waiting: 256,
             max_waiting_tokens: Tokens::new(1 << 20),
             watermark_percent: 1,
-            target_gap: Duration::MAX,
+            target_gap: TargetGap::Off,
+            least_piece: Tokens::new(32),
             stuck_after: Duration::from_mins(1),
             tenant_weights: Vec::new(),
             prefix_cache: PrefixCacheConfig::default(),

@@ -47,6 +47,7 @@ impl Scheduler {
     pub(crate) fn new(geometry: KvGeometry, mut config: EngineConfig) -> Self {
         config.max_running = config.max_running.max(1);
         config.max_step_tokens = config.max_step_tokens.max(Tokens::new(1));
+        config.least_piece = config.least_piece.max(Tokens::new(1));
         Self {
             queue: Queue::new(&config.tenant_weights),
             joined: 0,

@@ -10,6 +10,8 @@ use forthwith_core::units::{BlockId, Blocks};
 
 use super::{Scheduler, admission};
 use crate::cost::{Rates, Work};
+use crate::engine::EngineConfig;
+use crate::gap::TargetGap;
 use crate::kv::BlockPool;
 use crate::sequence::{Sequence, Start};
 
@@ -109,16 +111,21 @@ impl Scheduler {
     }
 
     /// Leaves prompts as much of a step beside answers as the target for the gap between tokens
-    /// allows, but at least a block, so that they get on.
+    /// allows, but at least a piece, so that they get on.
     fn keep_the_gap(&self, plan: &mut StepPlan, rates: &Rates) {
-        if plan.segments.is_empty() || self.config.target_gap == Duration::MAX {
+        let EngineConfig {
+            target_gap,
+            least_piece,
+            ..
+        } = self.config;
+        if target_gap == TargetGap::Off {
             return;
         }
         let prompt = self.running.iter().find(|sequence| sequence.pending() > 1);
         let position = prompt.map_or(0, |sequence| sequence.computed);
-        let range = (self.pool.block_size().get(), plan.budget);
         let work = plan.work(&self.running);
-        plan.budget = rates.prefill_within(self.config.target_gap, work, position, range);
+        let range = (least_piece.get(), plan.budget);
+        plan.budget = target_gap.room(rates, work, position, range);
     }
 
     fn plan_prefills(&self, plan: &mut StepPlan) {

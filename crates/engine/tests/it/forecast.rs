@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use forthwith_core::clock::ManualClock;
 use forthwith_core::request::GenerationRequest;
-use forthwith_engine::{Engine, PredictionError, SubmitError};
+use forthwith_engine::{Engine, PredictionError, SubmitError, TargetGap};
 
 use crate::world::{Log, MODEL, Shape, Timed, greedy, parts, request, run_dry, tokens};
 
@@ -142,7 +142,7 @@ fn prompts_are_cut_so_that_answers_keep_their_pace() {
         blocks: 200,
         ..Shape::default()
     };
-    let largest = |target_gap: Duration| {
+    let largest = |target_gap: TargetGap| {
         let mut engine = seasoned(Shape {
             target_gap,
             ..shape
@@ -166,10 +166,14 @@ fn prompts_are_cut_so_that_answers_keep_their_pace() {
         );
         largest
     };
-    assert_eq!(largest(Duration::MAX), 64);
+    assert_eq!(largest(TargetGap::Off), 64);
     // A step of 9 ms has room for 8 tokens, one of them of the answer.
-    let cut = largest(GAP);
+    let cut = largest(TargetGap::Fixed(GAP));
     assert!((7..=9).contains(&cut), "{cut}");
-    // A target that cannot be met still leaves prompts a block.
-    assert_eq!(largest(Duration::ZERO), 1 + 4);
+    // One answer alone takes 2 ms.
+    let fivefold = largest(TargetGap::Relative { percent: 500 });
+    assert!((8..=10).contains(&fivefold), "{fivefold}");
+    // A target that cannot be met still leaves prompts a piece.
+    assert_eq!(largest(TargetGap::Fixed(Duration::ZERO)), 1 + 4);
+    assert_eq!(largest(TargetGap::Relative { percent: 100 }), 1 + 4);
 }

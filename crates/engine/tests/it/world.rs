@@ -8,7 +8,7 @@ use forthwith_core::executor::{Executor, KvGeometry, StepError, StepInput};
 use forthwith_core::request::{GenerationRequest, Limits, RequestParts, SamplingParams};
 use forthwith_core::units::{BlockId, Blocks, TenantId, TokenId, Tokens};
 use forthwith_engine::{
-    Engine, EngineConfig, Event, EventSink, FinishReason, Finished, PrefixCacheConfig,
+    Engine, EngineConfig, Event, EventSink, FinishReason, Finished, PrefixCacheConfig, TargetGap,
 };
 use forthwith_models::hash_model::{HashCapacity, HashModel};
 
@@ -29,7 +29,7 @@ pub(crate) struct Shape {
     /// Whether sequences share blocks.
     pub(crate) shares: bool,
     pub(crate) hash_bits: u32,
-    pub(crate) target_gap: Duration,
+    pub(crate) target_gap: TargetGap,
 }
 
 impl Default for Shape {
@@ -43,7 +43,7 @@ impl Default for Shape {
             max_waiting_tokens: 100_000,
             shares: true,
             hash_bits: 128,
-            target_gap: Duration::MAX,
+            target_gap: TargetGap::Off,
         }
     }
 }
@@ -66,6 +66,7 @@ impl Shape {
             max_waiting_tokens: Tokens::new(self.max_waiting_tokens),
             tenant_weights: vec![(TenantId::new(1), 3)],
             target_gap: self.target_gap,
+            least_piece: Tokens::new(self.block_size),
             watermark_percent: 1,
             stuck_after: Duration::from_mins(1),
             prefix_cache: PrefixCacheConfig {

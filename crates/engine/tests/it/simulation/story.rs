@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use forthwith_core::request::{RequestParts, SamplingParams, Scheduling, StopRules};
 use forthwith_core::units::{TenantId, TokenId};
+use forthwith_engine::TargetGap;
 use forthwith_models::hash_model::HashModel;
 
 use super::dice::Dice;
@@ -54,10 +55,12 @@ impl Story {
                 100_000
             },
             shares: dice.chance(85),
-            target_gap: if dice.chance(30) {
-                Duration::from_millis(dice.between(0, 20))
-            } else {
-                Duration::MAX
+            target_gap: match dice.between(0, 5) {
+                0 => TargetGap::Fixed(Duration::from_millis(dice.between(0, 20))),
+                1 => TargetGap::Relative {
+                    percent: dice.count(0, 400),
+                },
+                _ => TargetGap::Off,
             },
             hash_bits: if dice.chance(25) {
                 dice.count(0, 4)

@@ -1,0 +1,112 @@
+//! How far apart the tokens of an answer may come while prompts are computed beside it.
+
+use std::time::Duration;
+
+use crate::cost::{Rates, Work};
+
+/// How long a step that carries answers should take at most. While too little is known of the costs,
+/// and where nobody is answered, nothing is held back.
+///
+/// Which steps there are then depends on the clock; answers never do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TargetGap {
+    /// As long as a full step takes.
+    #[default]
+    Off,
+    /// This long.
+    Fixed(Duration),
+    /// This many percent of what the step would take without prompts: 200 lets a prompt double the
+    /// time between two tokens.
+    Relative {
+        /// More than 100; less leaves prompts no more than the least piece.
+        percent: u32,
+    },
+}
+
+impl TargetGap {
+    /// The most prompt tokens, within a range, that a step may carry beside the answers of `work`. The
+    /// first of them stands at `position`.
+    pub(crate) fn room(
+        self,
+        rates: &Rates,
+        work: Work,
+        position: usize,
+        range: (usize, usize),
+    ) -> usize {
+        let target = match self {
+            Self::Off => None,
+            Self::Fixed(target) => Some(target),
+            Self::Relative { percent } => {
+                let alone = rates.time(work);
+                alone.map(|time| time.saturating_mul(percent) / 100)
+            }
+        };
+        match target {
+            Some(target) if work.decodes > 0 => rates.prefill_within(target, work, position, range),
+            _ => range.1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cost::CostModel;
+
+    /// A machine that takes 1 ms a step, 0.1 ms a prompt token and 0.5 ms a decode.
+    fn rates() -> Rates {
+        let mut model = CostModel::new();
+        for step in 0..60 {
+            let work = Work {
+                prefill: step * 7 % 40,
+                decodes: step % 5,
+                context: step * 31 % 900,
+            };
+            let micros = 1000 + 100 * work.prefill + 500 * work.decodes;
+            model.learn(work, Duration::from_micros(micros as u64));
+        }
+        model.rates()
+    }
+
+    fn answers(decodes: usize) -> Work {
+        Work {
+            decodes,
+            ..Work::default()
+        }
+    }
+
+    #[test]
+    fn a_relative_target_grows_with_the_answers_beside() {
+        let room = |percent, decodes| {
+            let target = TargetGap::Relative { percent };
+            target.room(&rates(), answers(decodes), 0, (8, 400))
+        };
+        // Four answers take 3 ms, ten take 6 ms.
+        assert!(room(200, 4).abs_diff(30) <= 1, "{}", room(200, 4));
+        assert!(room(300, 4).abs_diff(60) <= 1, "{}", room(300, 4));
+        assert!(room(200, 10).abs_diff(60) <= 1, "{}", room(200, 10));
+        assert_eq!(room(100, 4), 8, "the least piece");
+        assert_eq!(room(u32::MAX, 4), 400, "the whole step");
+    }
+
+    #[test]
+    fn a_fixed_target_shrinks_with_them() {
+        let target = TargetGap::Fixed(Duration::from_millis(6));
+        let room = |decodes| target.room(&rates(), answers(decodes), 0, (8, 400));
+        assert!(room(4).abs_diff(30) <= 1, "{}", room(4));
+        assert_eq!(room(10), 8);
+    }
+
+    #[test]
+    fn nothing_is_held_back_where_nobody_is_answered_or_nothing_is_known() {
+        for target in [
+            TargetGap::Off,
+            TargetGap::Fixed(Duration::ZERO),
+            TargetGap::Relative { percent: 0 },
+        ] {
+            assert_eq!(target.room(&rates(), answers(0), 0, (8, 400)), 400);
+            let nothing = Rates::default();
+            assert_eq!(target.room(&nothing, answers(4), 0, (8, 400)), 400);
+        }
+    }
+}
