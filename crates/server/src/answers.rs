@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 use crate::error::ApiError;
 use crate::loader::ServedModel;
 use crate::metrics::Metrics;
+use crate::reader::Reader;
 
 /// One choice to generate.
 #[derive(Debug)]
@@ -35,6 +36,8 @@ pub(crate) struct Context {
     pub(crate) clock: Arc<dyn Clock>,
     /// When the call came in.
     pub(crate) arrived: Duration,
+    /// Who reads the answer.
+    pub(crate) reader: Reader,
 }
 
 /// A part of one choice: text that is ready, the tokens behind it, perhaps the end.
@@ -80,7 +83,7 @@ pub(crate) struct Totals {
 pub(crate) struct Answers {
     context: Context,
     choices: Vec<Choice>,
-    events: mpsc::UnboundedReceiver<Sent>,
+    events: mpsc::Receiver<Sent>,
     open: usize,
 }
 
@@ -107,11 +110,12 @@ struct Sent {
     event: Option<Event>,
 }
 
-/// The engine's end of the channel; it holds no more events than the choice has tokens.
+/// The engine's end of the channel, which has room for all events of the call: sending never waits
+/// and loses nothing, however slow the client reads.
 struct Sink {
     choice: usize,
     clock: Arc<dyn Clock>,
-    sender: mpsc::UnboundedSender<Sent>,
+    sender: mpsc::Sender<Sent>,
 }
 
 impl Sink {
@@ -122,7 +126,7 @@ impl Sink {
             event,
         };
         // The receiver is gone when the client left; the engine hears of that by the handle.
-        let _ = self.sender.send(sent);
+        let _ = self.sender.try_send(sent);
     }
 }
 
@@ -141,7 +145,7 @@ impl Drop for Sink {
 impl Answers {
     /// Hands all choices to the engine, which takes all or none.
     pub(crate) fn submit(context: Context, asks: Vec<Ask>) -> Result<Self, ApiError> {
-        let (sender, events) = mpsc::unbounded_channel();
+        let (sender, events) = mpsc::channel(events_of(&asks));
         let mut choices = Vec::with_capacity(asks.len());
         let mut submissions = Vec::<Submission>::with_capacity(asks.len());
         for (index, ask) in asks.into_iter().enumerate() {
@@ -323,8 +327,13 @@ impl Answers {
 
 impl Drop for Answers {
     fn drop(&mut self) {
+        let reason = if self.context.reader.has_stalled() {
+            "stalled"
+        } else {
+            "cancelled"
+        };
         for _ in self.choices.iter().filter(|choice| !choice.done) {
-            self.context.metrics.ended("cancelled");
+            self.context.metrics.ended(reason);
         }
     }
 }
@@ -347,6 +356,12 @@ impl Choice {
             done: false,
         }
     }
+}
+
+/// The most events of a call: the tokens of each choice, its end, and the engine letting go of it.
+fn events_of(asks: &[Ask]) -> usize {
+    let of_choice = |ask: &Ask| ask.request.max_tokens().get() + 2;
+    asks.iter().map(of_choice).sum::<usize>().max(1)
 }
 
 fn engine_gone() -> ApiError {

@@ -22,8 +22,9 @@ pub struct ServerConfig {
     pub header_timeout: Duration,
     /// How long a client may take to send its body.
     pub body_timeout: Duration,
-    /// How long a client may leave its answer unread before the connection is closed.
-    pub write_timeout: Duration,
+    /// How long a client may take nothing of its answer before the answer is cancelled and the
+    /// connection closed.
+    pub stall_timeout: Duration,
     /// How long running answers may take after the signal to stop.
     pub drain_timeout: Duration,
     /// How many requests are parsed, templated and tokenized at a time.
@@ -42,7 +43,7 @@ impl Default for ServerConfig {
             max_headers: 100,
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
-            write_timeout: Duration::from_secs(30),
+            stall_timeout: Duration::from_secs(30),
             drain_timeout: Duration::from_secs(30),
             tokenizer_threads: 2,
             worker_threads: 2,

@@ -31,6 +31,7 @@ mod error;
 mod extract;
 mod loader;
 mod metrics;
+mod reader;
 mod routes;
 mod serve;
 mod sse;

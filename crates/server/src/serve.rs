@@ -13,11 +13,14 @@ use std::thread;
 use std::time::Duration;
 
 use axum::Router;
+use axum::http::Request;
 use forthwith_core::clock::SystemClock;
 use forthwith_core::request::{GenerationRequest, RequestParts, SamplingParams};
 use forthwith_core::units::TokenId;
 use forthwith_engine::Event;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
@@ -25,10 +28,10 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
-use tokio_io_timeout::TimeoutStream;
 
 use crate::config::ServerConfig;
 use crate::loader::{Loader, ServedModel};
+use crate::reader::{SEND_BUFFER, Watched};
 use crate::routes::router;
 use crate::state::{AppState, SystemStamps};
 
@@ -109,6 +112,8 @@ pub fn bind(config: &ServerConfig) -> Result<BoundServer, ServeError> {
             SocketAddr::V6(_) => TcpSocket::new_v6(),
         }?;
         socket.set_reuseaddr(true)?;
+        // Connections inherit it.
+        socket.set_send_buffer_size(SEND_BUFFER)?;
         socket.bind(wanted)?;
         let listener = socket.listen(BACKLOG)?;
         let address = listener.local_addr()?;
@@ -167,12 +172,7 @@ async fn run(
         Box::new(SystemStamps),
     );
     let connections = GracefulShutdown::new();
-    let mut accepting = Box::pin(accept(
-        listener,
-        router(state.clone()),
-        config,
-        &connections,
-    ));
+    let mut accepting = Box::pin(accept(listener, &state, config, &connections));
     let mut loading = load(loader).map_err(ServeError::Start)?;
     let mut on_ready = Some(on_ready);
     loop {
@@ -282,13 +282,18 @@ fn warm_up(model: &ServedModel) -> Result<(), ServeError> {
 /// Accepts for ever; each connection lives on a task of its own.
 async fn accept(
     listener: TcpListener,
-    router: Router,
+    state: &AppState,
     config: &ServerConfig,
     connections: &GracefulShutdown,
 ) -> Infallible {
+    let router = router(state.clone());
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
+                // A token is smaller than a packet; waiting for more of them would delay each.
+                let _ = stream.set_nodelay(true);
+                let metrics = Arc::clone(state.metrics());
+                let stream = Watched::new(stream, config.stall_timeout, metrics);
                 let served = connection(stream, router.clone(), config, connections.watcher());
                 tokio::spawn(served);
             }
@@ -298,24 +303,23 @@ async fn accept(
 }
 
 fn connection(
-    stream: TcpStream,
+    stream: Watched<TcpStream>,
     router: Router,
     config: &ServerConfig,
     watcher: Watcher,
 ) -> impl Future<Output = ()> + Send + use<> {
-    // A token is smaller than a packet; waiting for more of them would delay each.
-    let _ = stream.set_nodelay(true);
-    let mut stream = TimeoutStream::new(stream);
-    stream.set_write_timeout(Some(config.write_timeout));
+    let reader = stream.reader();
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(reader.clone());
+        router.call(request)
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(config.header_timeout)
         .max_headers(config.max_headers)
         .max_header_size(config.max_header_bytes)
-        .serve_connection(
-            TokioIo::new(Box::pin(stream)),
-            TowerToHyperService::new(router),
-        );
+        .serve_connection(TokioIo::new(stream), service);
     let watched = watcher.watch(connection);
     async move {
         // A client that breaks off or breaks the protocol harms its own connection only.

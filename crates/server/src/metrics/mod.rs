@@ -99,6 +99,7 @@ pub(crate) struct Metrics {
     finished: Family<Reason, Counter>,
     succeeded: Family<FinishedReason, Counter>,
     refused: Counter,
+    stalled: Counter,
     first_token: Histogram,
     next_token: Histogram,
     whole: Histogram,
@@ -117,6 +118,7 @@ impl Metrics {
             finished: Family::default(),
             succeeded: Family::default(),
             refused: Counter::default(),
+            stalled: Counter::default(),
             first_token: Histogram::new(LONG),
             next_token: Histogram::new(SHORT),
             whole: Histogram::new(LONG),
@@ -143,6 +145,11 @@ impl Metrics {
             "forthwith_requests_refused",
             "Requests refused because the queue was full or closing",
             self.refused.clone(),
+        );
+        registry.register(
+            "forthwith_stalled_readers",
+            "Connections closed because their client took nothing for the stall timeout",
+            self.stalled.clone(),
         );
     }
 
@@ -200,6 +207,11 @@ impl Metrics {
     /// The engine did not take a request.
     pub(crate) fn refused(&self) {
         self.refused.inc();
+    }
+
+    /// A client took nothing for too long.
+    pub(crate) fn stalled(&self) {
+        self.stalled.inc();
     }
 
     fn text(&self) -> Result<String, fmt::Error> {

@@ -9,6 +9,8 @@ mod failures;
 mod limits;
 mod observe;
 mod protocol;
+mod readers;
+mod sockets;
 mod streams;
 mod support;
 mod whole_server;

@@ -37,7 +37,7 @@ impl Stamps for FixedStamps {
     }
 }
 
-/// Stops an executor, lets it go on, or lets it fail.
+/// Stops an executor, lets it go on, slows it down, or lets it fail.
 #[derive(Default)]
 pub(crate) struct Gate {
     mode: Mutex<Mode>,
@@ -49,6 +49,7 @@ enum Mode {
     #[default]
     Open,
     Closed,
+    Slow,
     Failing,
 }
 
@@ -59,6 +60,11 @@ impl Gate {
 
     pub(crate) fn open(&self) {
         self.set(Mode::Open);
+    }
+
+    /// From now on a step takes a millisecond and more.
+    pub(crate) fn slow_down(&self) {
+        self.set(Mode::Slow);
     }
 
     pub(crate) fn fail(&self) {
@@ -76,10 +82,16 @@ impl Gate {
             .changed
             .wait_while(mode, |mode| *mode == Mode::Closed)
             .unwrap();
-        if *mode == Mode::Failing {
-            return Err(StepError::Device("the gate says no".to_owned()));
+        let now = *mode;
+        drop(mode);
+        match now {
+            Mode::Failing => Err(StepError::Device("the gate says no".to_owned())),
+            Mode::Slow => {
+                std::thread::sleep(Duration::from_millis(1));
+                Ok(())
+            }
+            Mode::Open | Mode::Closed => Ok(()),
         }
-        Ok(())
     }
 }
 

@@ -1,83 +1,21 @@
 //! The server on a real socket: from loading to the signal that ends it.
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use forthwith_server::{Loader, ServeError, ServedModel, ServerConfig, bind};
 
-use crate::support::{Gate, PLAIN, Shape, toy};
-
-/// Loads when it is told to.
-struct Slow {
-    go: mpsc::Receiver<Result<(), String>>,
-    gate: Arc<Gate>,
-}
-
-impl Loader for Slow {
-    fn load(self: Box<Self>) -> Result<Vec<ServedModel>, String> {
-        self.go.recv().unwrap()?;
-        let shape = Shape {
-            context: 2048,
-            ..Shape::default()
-        };
-        Ok(vec![toy("toy", Some(PLAIN), shape, self.gate)])
-    }
-}
-
-fn config() -> ServerConfig {
-    ServerConfig {
-        host: IpAddr::V4(Ipv4Addr::LOCALHOST),
-        port: 0,
-        ..ServerConfig::default()
-    }
-}
-
-fn connect(address: SocketAddr) -> TcpStream {
-    let stream = TcpStream::connect(address).unwrap();
-    stream
-        .set_read_timeout(Some(Duration::from_secs(20)))
-        .unwrap();
-    stream
-}
-
-/// Sends a request and reads until the server closes.
-fn exchange(address: SocketAddr, request: &str) -> String {
-    let mut stream = connect(address);
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut answer = Vec::new();
-    // A refused upload may end in a reset after the answer.
-    let _ = stream.read_to_end(&mut answer);
-    String::from_utf8_lossy(&answer).into_owned()
-}
-
-fn get(address: SocketAddr, path: &str) -> String {
-    exchange(
-        address,
-        &format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"),
-    )
-}
-
-fn post(body: &str) -> String {
-    format!(
-        "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\
-         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-        body.len()
-    )
-}
-
-fn terminate() {
-    let me = std::process::id().to_string();
-    let killed = std::process::Command::new("kill")
-        .args(["-TERM", &me])
-        .status();
-    assert!(killed.unwrap().success());
-}
+use crate::sockets::{
+    Slow, config, connect, exchange, get, only_server, post, terminate, wait_for,
+};
+use crate::support::{Gate, Shape, toy};
 
 #[test]
 fn loads_answers_limits_and_drains() {
+    let _turn = only_server();
     let (go, gone) = mpsc::channel();
     let gate = Arc::new(Gate::default());
     let server = bind(&config()).unwrap();
@@ -85,6 +23,7 @@ fn loads_answers_limits_and_drains() {
     let loader = Box::new(Slow {
         go: gone,
         gate: Arc::clone(&gate),
+        context: 2048,
     });
     let (ready, is_ready) = mpsc::channel();
     let serving = thread::spawn(move || server.run(loader, move |at| ready.send(at).unwrap()));
@@ -147,23 +86,15 @@ fn a_client_that_leaves_cancels(address: SocketAddr, gate: &Gate) {
     }
 }
 
-fn wait_for(address: SocketAddr, line: &str) {
-    for _ in 0..4000 {
-        if get(address, "/metrics").contains(line) {
-            return;
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
-    panic!("never: {line}\n{}", get(address, "/metrics"));
-}
-
 #[test]
 fn a_model_that_does_not_load_ends_the_server() {
+    let _turn = only_server();
     let (go, gone) = mpsc::channel();
     go.send(Err("model.gguf: no magic".to_owned())).unwrap();
     let loader = Box::new(Slow {
         go: gone,
         gate: Arc::default(),
+        context: 2048,
     });
     let ended = bind(&config())
         .unwrap()
@@ -180,6 +111,7 @@ fn models_that_cannot_be_told_apart_end_the_server() {
             Ok(self.0.iter().map(model).collect())
         }
     }
+    let _turn = only_server();
     for (names, part) in [(&[][..], "no model"), (&["a", "b", "a"], "named `a`")] {
         let ended = bind(&config())
             .unwrap()
@@ -191,13 +123,19 @@ fn models_that_cannot_be_told_apart_end_the_server() {
 
 #[test]
 fn a_model_that_does_not_generate_ends_the_server() {
+    let _turn = only_server();
     let (go, gone) = mpsc::channel();
     go.send(Ok(())).unwrap();
     let gate = Arc::new(Gate::default());
     gate.fail();
+    let loader = Slow {
+        go: gone,
+        gate,
+        context: 2048,
+    };
     let ended = bind(&config())
         .unwrap()
-        .run(Box::new(Slow { go: gone, gate }), |_| panic!("never ready"));
+        .run(Box::new(loader), |_| panic!("never ready"));
     assert!(matches!(ended, Err(ServeError::WarmUp { .. })));
 }
 

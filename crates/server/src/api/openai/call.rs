@@ -11,6 +11,7 @@ use super::options::Options;
 use crate::answers::{Answers, Ask, Context, Totals};
 use crate::error::ApiError;
 use crate::loader::ServedModel;
+use crate::reader::Reader;
 use crate::state::AppState;
 
 /// A checked call: nothing that can be refused is left but the queue's length.
@@ -119,7 +120,7 @@ impl Call {
     pub(crate) fn submit(
         self,
         state: &AppState,
-        arrived: Duration,
+        (arrived, reader): (Duration, Reader),
     ) -> Result<(Frame, Options, Answers), ApiError> {
         let context = Context {
             model: self.model,
@@ -127,6 +128,7 @@ impl Call {
             metrics: Arc::clone(state.metrics()),
             clock: Arc::clone(state.clock()),
             arrived,
+            reader,
         };
         let answers = Answers::submit(context, self.asks)?;
         Ok((self.frame, self.options, answers))

@@ -26,6 +26,7 @@ use crate::answers::{Answers, Ending, Matched, Piece, Totals};
 use crate::error::ApiError;
 use crate::extract::Payload;
 use crate::loader::ServedModel;
+use crate::reader::Reader;
 use crate::sse::{self, Wording};
 use crate::state::AppState;
 
@@ -162,12 +163,13 @@ struct Choice {
 /// Continues the prompts, plain or streamed.
 pub(crate) async fn create(
     State(state): State<AppState>,
+    reader: Reader,
     Payload(bytes): Payload,
 ) -> Result<Response, ApiError> {
     let arrived = state.clock().now();
     let (call, echoes) = state.work(move |state| prepare(state, &bytes)).await?;
     let logprobs = call.logprobs.is_some();
-    let (frame, options, answers) = call.submit(&state, arrived)?;
+    let (frame, options, answers) = call.submit(&state, (arrived, reader))?;
     let stream = options.stream;
     let story = Story::new(frame, options, logprobs, &answers, &echoes);
     if stream {
