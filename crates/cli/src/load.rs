@@ -16,6 +16,7 @@ use forthwith_text::{ChatTemplate, Tokenizer};
 use forthwith_weights::WeightFile;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread::{self, JoinHandle};
 
 /// Tokens of one step: a prefill chunk and the decodes that ride with it.
 const MAX_STEP_TOKENS: Tokens = Tokens::new(512);
@@ -43,6 +44,8 @@ pub(crate) struct LoadSettings {
     pub(crate) max_running: usize,
     /// A file with a chat template that replaces the models' own.
     pub(crate) chat_template: Option<PathBuf>,
+    /// Whether model files are hashed, for answers that say what repeats them.
+    pub(crate) identify: bool,
 }
 
 /// A model that answers.
@@ -51,6 +54,8 @@ pub(crate) struct LoadedModel {
     pub(crate) tokenizer: Arc<Tokenizer>,
     pub(crate) template: Option<ChatTemplate>,
     pub(crate) engine: EngineHandle,
+    /// The SHA-256 of the model's file, if it has one and was hashed.
+    pub(crate) digest: Option<String>,
     /// What a user should know.
     pub(crate) warnings: Vec<String>,
 }
@@ -94,6 +99,7 @@ fn load_toy(settings: &LoadSettings, reporter: &Reporter) -> Result<LoadedModel,
         tokenizer: Arc::new(tokenizer),
         template,
         engine,
+        digest: None,
     })
 }
 
@@ -104,6 +110,7 @@ fn load_file(
     reporter: &Reporter,
 ) -> Result<LoadedModel, Failure> {
     let file = forthwith_weights::open(path)?;
+    let digest = settings.identify.then(|| Hashing::begin(path));
     let program = Arc::new(forthwith_models::build(&file)?);
     let tokenizer = Tokenizer::from_gguf(file.metadata())?;
     check_vocabulary(&program, &tokenizer)?;
@@ -149,8 +156,24 @@ fn load_file(
         tokenizer: Arc::new(tokenizer),
         template,
         engine,
+        digest: digest.map(Hashing::end).transpose()?,
         warnings,
     })
+}
+
+/// A file's SHA-256, computed while the file is loaded.
+struct Hashing(JoinHandle<std::io::Result<String>>);
+
+impl Hashing {
+    fn begin(path: &Path) -> Self {
+        let path = path.to_owned();
+        Self(thread::spawn(move || forthwith_hub::sha256(&path)))
+    }
+
+    fn end(self) -> Result<String, Failure> {
+        let digest = self.0.join().expect("hashing does not panic");
+        digest.map_err(|error| Failure::failed(format_args!("cannot hash the model file: {error}")))
+    }
 }
 
 /// Every token that the tokenizer writes has a row in the model.

@@ -44,8 +44,11 @@ pub(crate) fn copy(
     }
 }
 
-/// The SHA-256 of a file.
-pub(crate) fn of_file(path: &Path) -> io::Result<String> {
+/// The SHA-256 of a file, in lower case.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn of_file(path: &Path) -> io::Result<String> {
     match copy(&mut File::open(path)?, &mut io::sink(), u64::MAX, |_| ()) {
         Ok((_, hash)) => Ok(hash),
         Err(CopyError::Read(error) | CopyError::Write(error)) => Err(error),

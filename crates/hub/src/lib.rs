@@ -14,6 +14,7 @@ mod fetch;
 mod progress;
 mod resolve;
 
+pub use digest::of_file as sha256;
 pub use error::{Attempt, Attempts, HubError};
 pub use progress::{Progress, Silent};
 

@@ -9,7 +9,7 @@ use forthwith_core::request::SamplingParams;
 use forthwith_core::units::{Blocks, Tokens};
 use forthwith_engine::{Engine, EngineConfig, EngineHandle};
 use forthwith_models::toy::Toy;
-use forthwith_server::{Loader, ServedModel, ServerConfig, serve};
+use forthwith_server::{Identity, Loader, ServedModel, ServerConfig, serve};
 use forthwith_text::{ChatTemplate, Tokenizer};
 
 struct ToyLoader;
@@ -41,6 +41,12 @@ impl Loader for ToyLoader {
             limits: engine.limits(),
             engine,
             defaults: SamplingParams::default(),
+            identity: Identity {
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                weights: "embedded".to_owned(),
+                kv_format: "none".to_owned(),
+                template: None,
+            },
             warnings: Vec::new(),
         }])
     }

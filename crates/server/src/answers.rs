@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forthwith_core::clock::Clock;
-use forthwith_core::request::GenerationRequest;
+use forthwith_core::request::{GenerationRequest, Scheduling};
 use forthwith_core::units::TokenId;
 use forthwith_engine::{
     Event, EventSink, FinishReason, Finished, RequestHandle, Submission, TokenEvent,
@@ -56,6 +56,8 @@ pub(crate) struct Ending {
     pub(crate) reason: &'static str,
     /// What matched, if it was not the model's own end token.
     pub(crate) matched: Option<Matched>,
+    /// What its reader should know.
+    pub(crate) warning: Option<String>,
 }
 
 /// The stop that the request asked for and that ended the choice.
@@ -77,6 +79,8 @@ pub(crate) struct Totals {
     pub(crate) cached: usize,
     /// Tokens of all choices.
     pub(crate) completion: usize,
+    /// Whether the clock decided where a choice ends.
+    pub(crate) cut: bool,
 }
 
 /// All choices of one call while they are generated.
@@ -95,6 +99,9 @@ struct Choice {
     pending: Vec<TokenEvent>,
     stopped: Option<Matched>,
     stop_token_ids: Vec<TokenId>,
+    scheduling: Scheduling,
+    /// Whether its time was over before it was complete.
+    cut: bool,
     prompt_tokens: usize,
     cached_tokens: usize,
     completion_tokens: usize,
@@ -202,6 +209,7 @@ impl Answers {
         let mut last_prompt = None;
         for choice in &self.choices {
             totals.completion += choice.completion_tokens;
+            totals.cut |= choice.cut;
             if last_prompt != Some(choice.prompt) {
                 last_prompt = Some(choice.prompt);
                 totals.prompt += choice.prompt_tokens;
@@ -273,11 +281,15 @@ impl Answers {
                 choice.stopped = asked.then_some(Matched::Token(token.get()));
                 "stop"
             }
-            FinishReason::Length | FinishReason::TimeLimit => "length",
+            FinishReason::Length => "length",
+            FinishReason::TimeLimit => {
+                choice.cut = true;
+                "length"
+            }
             FinishReason::QueueTimeout => {
+                let message = choice.did_not_begin();
                 let _ = self.failed(index, String::new());
-                let message = "the request did not begin within its max_queue_time";
-                return Err(ApiError::unavailable("queue_timeout", message));
+                return Err(ApiError::unavailable("queue_timeout", &message));
             }
             FinishReason::Cancelled => {
                 let message = "the server shut down before the answer was complete";
@@ -304,7 +316,8 @@ impl Answers {
         };
         let whole = at.saturating_sub(self.context.arrived);
         let counts = (choice.prompt_tokens, choice.completion_tokens);
-        self.context.metrics.finished(reason, whole, counts);
+        let label = if choice.cut { "time_limit" } else { reason };
+        self.context.metrics.finished(label, whole, counts);
         Piece {
             choice: index,
             text: rest,
@@ -312,6 +325,7 @@ impl Answers {
             end: Some(Ending {
                 reason,
                 matched: choice.stopped.clone(),
+                warning: choice.warning(),
             }),
         }
     }
@@ -349,12 +363,41 @@ impl Choice {
             pending: Vec::new(),
             stopped: None,
             stop_token_ids: ask.request.stop().stop_token_ids.clone(),
+            scheduling: ask.request.scheduling(),
+            cut: false,
             prompt_tokens: prompt.len(),
             cached_tokens: 0,
             completion_tokens: 0,
             last_token_at: None,
             done: false,
         }
+    }
+
+    fn did_not_begin(&self) -> String {
+        let Scheduling {
+            max_queue_time,
+            max_time,
+            ..
+        } = self.scheduling;
+        match (max_queue_time, max_time) {
+            (Some(queue), time) if time.is_none_or(|time| queue <= time) => {
+                let seconds = queue.as_secs_f64();
+                format!("the request did not begin within its max_queue_time of {seconds} s")
+            }
+            (_, time) => {
+                let milliseconds = time.unwrap_or_default().as_millis();
+                format!("the request did not begin within its max_time_ms of {milliseconds}")
+            }
+        }
+    }
+
+    fn warning(&self) -> Option<String> {
+        let limit = self.scheduling.max_time.filter(|_| self.cut)?;
+        let milliseconds = limit.as_millis();
+        Some(format!(
+            "the answer was cut when its max_time_ms of {milliseconds} was over; allow more time or \
+             ask for fewer tokens"
+        ))
     }
 }
 

@@ -29,6 +29,7 @@ mod api;
 mod config;
 mod error;
 mod extract;
+mod identity;
 mod loader;
 mod metrics;
 mod reader;
@@ -38,6 +39,7 @@ mod sse;
 mod state;
 
 pub use config::ServerConfig;
+pub use identity::Identity;
 pub use loader::{Loader, ServedModel};
 pub use routes::router;
 pub use serve::{BoundServer, ServeError, bind, serve};

@@ -6,6 +6,8 @@ use forthwith_core::request::{Limits, SamplingParams};
 use forthwith_engine::EngineHandle;
 use forthwith_text::{ChatTemplate, Tokenizer};
 
+use crate::identity::Identity;
+
 /// One model behind the API.
 pub struct ServedModel {
     /// The name that requests use.
@@ -22,6 +24,8 @@ pub struct ServedModel {
     pub limits: Limits,
     /// How tokens are chosen where a request says nothing; its seed and choice are not used.
     pub defaults: SamplingParams,
+    /// What its answers depend on besides requests.
+    pub identity: Identity,
     /// What a user of this model should know, shown with the model.
     pub warnings: Vec<String>,
 }

@@ -8,7 +8,7 @@ use crate::progress::Reporter;
 use crate::select::Compute;
 use forthwith_core::request::SamplingParams;
 use forthwith_hub::{Hub, Progress as _};
-use forthwith_server::{Loader, ServeError, ServedModel, ServerConfig, bind};
+use forthwith_server::{Identity, Loader, ServeError, ServedModel, ServerConfig, bind};
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -26,6 +26,7 @@ pub(crate) fn run(args: &ServeArgs, shared: &SharedArgs) -> Result<(), Failure> 
         models: u8::try_from(args.model.len()).unwrap_or(u8::MAX),
         max_running: args.max_running,
         chat_template: args.chat_template.clone(),
+        identify: true,
     };
     let failed = Arc::new(OnceLock::new());
     let loader = ModelLoader {
@@ -63,19 +64,25 @@ impl Loader for ModelLoader {
         let served = |name: &String| {
             let model = load(name, &self.hub, &self.settings, &reporter);
             model
-                .map(|model| serve(model, &reporter))
+                .and_then(|model| serve(model, &self.settings, &reporter))
                 .map_err(|failure| self.failed.get_or_init(|| failure).to_string())
         };
         self.names.iter().map(served).collect()
     }
 }
 
-fn serve(model: LoadedModel, reporter: &Reporter) -> ServedModel {
+fn serve(
+    model: LoadedModel,
+    settings: &LoadSettings,
+    reporter: &Reporter,
+) -> Result<ServedModel, Failure> {
+    let identity = identity(model.digest.as_deref(), settings)?;
     let LoadedModel {
         id,
         tokenizer,
         template,
         engine,
+        digest: _,
         mut warnings,
     } = model;
     if template.is_none() {
@@ -93,8 +100,9 @@ fn serve(model: LoadedModel, reporter: &Reporter) -> ServedModel {
         .map_or(0, |since| since.as_secs());
     let limits = engine.limits();
     let defaults = SamplingParams::default();
-    ServedModel {
+    Ok(ServedModel {
         id,
+        identity,
         created,
         tokenizer,
         template,
@@ -102,5 +110,24 @@ fn serve(model: LoadedModel, reporter: &Reporter) -> ServedModel {
         limits,
         defaults,
         warnings,
-    }
+    })
+}
+
+fn identity(digest: Option<&str>, settings: &LoadSettings) -> Result<Identity, Failure> {
+    let template = settings.chat_template.as_deref();
+    let template = template.map(forthwith_hub::sha256).transpose();
+    let template = template.map_err(|error| {
+        Failure::bad_input(format_args!("cannot hash the chat template: {error}"))
+    })?;
+    Ok(Identity {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        weights: digest.map_or_else(|| "embedded".to_owned(), short),
+        kv_format: settings.compute.kv_format.to_string(),
+        template: template.as_deref().map(short),
+    })
+}
+
+/// Enough of a SHA-256 to tell files apart.
+fn short(digest: &str) -> String {
+    format!("sha256:{}", &digest[..16])
 }

@@ -190,9 +190,12 @@ impl Metrics {
     /// An answer is complete, with its tokens of prompt and answer.
     pub(crate) fn finished(&self, reason: &'static str, after: Duration, tokens: (usize, usize)) {
         self.ended(reason);
-        let finished_reason = FinishedReason {
-            finished_reason: reason,
+        // vLLM knows no such reason; the answer says `length` as well.
+        let finished_reason = match reason {
+            "time_limit" => "length",
+            other => other,
         };
+        let finished_reason = FinishedReason { finished_reason };
         self.succeeded.get_or_create(&finished_reason).inc();
         self.whole.observe(after.as_secs_f64());
         self.prompt_tokens.observe(count(tokens.0));

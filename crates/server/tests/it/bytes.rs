@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use forthwith_core::clock::ManualClock;
 use forthwith_core::executor::{Executor, KvGeometry, StepError, StepInput};
 use forthwith_core::metadata::{Metadata, Value};
 use forthwith_core::units::{BlockId, Blocks, Tokens};
@@ -85,7 +86,9 @@ fn client(executor: Box<dyn Executor>) -> Client {
         context: 1024,
         ..Shape::default()
     };
-    let model = served("bytes", executor, tokenizer(), Some(TEMPLATE), shape);
+    let clock = Arc::new(ManualClock::default());
+    let parts = (tokenizer(), Some(TEMPLATE));
+    let model = served("bytes", executor, parts, shape, clock);
     Client::over(model, Arc::new(Gate::default()))
 }
 

@@ -6,13 +6,13 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, StatusCode, header};
-use forthwith_core::clock::ManualClock;
+use forthwith_core::clock::{Clock, ManualClock};
 use forthwith_core::executor::{Executor, KvGeometry, StepError, StepInput};
 use forthwith_core::request::SamplingParams;
 use forthwith_core::units::{BlockId, Blocks, Tokens};
 use forthwith_engine::{Engine, EngineConfig, EngineHandle};
 use forthwith_models::toy::Toy;
-use forthwith_server::{AppState, ServedModel, ServerConfig, Stamps, router};
+use forthwith_server::{AppState, Identity, ServedModel, ServerConfig, Stamps, router};
 use forthwith_text::{ChatTemplate, Tokenizer};
 use serde_json::Value;
 use tower::ServiceExt;
@@ -42,6 +42,8 @@ impl Stamps for FixedStamps {
 pub(crate) struct Gate {
     mode: Mutex<Mode>,
     changed: Condvar,
+    /// The engine's.
+    pub(crate) clock: Arc<ManualClock>,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -154,20 +156,22 @@ pub(crate) const PLAIN: &str = "{% for m in messages %}{{ m.content }} {% endfor
 pub(crate) fn toy(id: &str, template: Option<&str>, shape: Shape, gate: Arc<Gate>) -> ServedModel {
     let toy = Arc::new(Toy::embedded());
     let tokenizer = Tokenizer::words(toy.words(), toy.unknown(), toy.end_tokens(), toy.hidden());
+    let clock = Arc::clone(&gate.clock);
     let executor = Gated {
         inner: toy.executor(Blocks::new(512)),
         gate,
     };
-    served(id, Box::new(executor), tokenizer.unwrap(), template, shape)
+    let model = (tokenizer.unwrap(), template);
+    served(id, Box::new(executor), model, shape, clock)
 }
 
 /// A model behind an engine of its own.
 pub(crate) fn served(
     id: &str,
     executor: Box<dyn Executor>,
-    tokenizer: Tokenizer,
-    template: Option<&str>,
+    (tokenizer, template): (Tokenizer, Option<&str>),
     shape: Shape,
+    clock: Arc<dyn Clock>,
 ) -> ServedModel {
     let config = EngineConfig {
         max_running: shape.max_running,
@@ -176,7 +180,7 @@ pub(crate) fn served(
         max_waiting: shape.max_waiting,
         ..EngineConfig::default()
     };
-    let engine = Engine::new(executor, config, Arc::new(ManualClock::default()));
+    let engine = Engine::new(executor, config, clock);
     let engine = EngineHandle::spawn(engine);
     ServedModel {
         id: id.to_owned(),
@@ -186,6 +190,12 @@ pub(crate) fn served(
         limits: engine.limits(),
         engine,
         defaults: SamplingParams::default(),
+        identity: Identity {
+            version: "1.0.0".to_owned(),
+            weights: "sha256:0123456789abcdef".to_owned(),
+            kv_format: "f16".to_owned(),
+            template: None,
+        },
         warnings: Vec::new(),
     }
 }

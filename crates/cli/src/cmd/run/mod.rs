@@ -31,6 +31,7 @@ pub(crate) fn run(args: &RunArgs, shared: &SharedArgs) -> Result<(), Failure> {
         models: 1,
         max_running: 1,
         chat_template: args.chat_template.clone(),
+        identify: false,
     };
     let model = load(&args.model, &shared.hub(), &settings, &reporter)?;
     for warning in &model.warnings {

@@ -33,16 +33,17 @@ pub(crate) struct Frame {
 }
 
 /// The protocol's account of a call.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub(crate) struct Usage {
     prompt_tokens: usize,
     completion_tokens: usize,
     total_tokens: usize,
     prompt_tokens_details: PromptDetails,
+    determinism: Determinism,
 }
 
 /// What an event of a stream with usage says of it.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 pub(crate) enum StreamUsage {
     /// Null: the count follows with the last event.
@@ -54,6 +55,29 @@ pub(crate) enum StreamUsage {
 #[derive(Clone, Copy, Debug, Serialize)]
 struct PromptDetails {
     cached_tokens: usize,
+}
+
+/// Whether the same request gets the same bytes again, and what must be equal for that.
+#[derive(Clone, Debug, Serialize)]
+struct Determinism {
+    /// False if the clock decided where the answer ends.
+    held: bool,
+    seed: i128,
+    version: String,
+    weights: String,
+    kv_format: String,
+}
+
+/// What ends an answer or, in a stream, each of its choices.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Closing {
+    /// The seed that repeats this answer.
+    pub(crate) seed: i128,
+    /// What else must be equal for that, in one word.
+    pub(crate) system_fingerprint: String,
+    /// What the reader should know.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) warnings: Vec<String>,
 }
 
 /// How an endpoint names its answers.
@@ -135,14 +159,39 @@ impl Call {
     }
 }
 
-impl From<Totals> for Usage {
-    fn from(totals: Totals) -> Self {
+impl Closing {
+    pub(crate) fn new(model: &ServedModel, seed: i128) -> Self {
+        Self {
+            seed,
+            system_fingerprint: model.identity.fingerprint(model.limits.context.get()),
+            warnings: Vec::new(),
+        }
+    }
+
+    /// Takes over what a choice has to say, once for all choices.
+    pub(crate) fn warn(&mut self, warning: Option<String>) {
+        let news = warning.filter(|warning| !self.warnings.contains(warning));
+        self.warnings.extend(news);
+    }
+}
+
+impl Usage {
+    /// The account of a call to this model.
+    pub(crate) fn new(totals: Totals, model: &ServedModel, seed: i128) -> Self {
+        let identity = &model.identity;
         Self {
             prompt_tokens: totals.prompt,
             completion_tokens: totals.completion,
             total_tokens: totals.prompt + totals.completion,
             prompt_tokens_details: PromptDetails {
                 cached_tokens: totals.cached,
+            },
+            determinism: Determinism {
+                held: !totals.cut,
+                seed,
+                version: identity.version.clone(),
+                weights: identity.weights.clone(),
+                kv_format: identity.kv_format.clone(),
             },
         }
     }

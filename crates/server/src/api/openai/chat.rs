@@ -10,13 +10,13 @@ use forthwith_text::RenderOptions;
 use serde::{Deserialize, Serialize};
 
 use super::body::Body;
-use super::call::{Call, Frame, Naming, StreamUsage, Usage, json};
+use super::call::{Call, Closing, Frame, Naming, StreamUsage, Usage, json};
 use super::fields::{CHAT, GENERATION};
 use super::logprobs::ChatLogprobs;
 use super::messages::{self, Message};
 use super::options::{Options, Written};
 use super::wire::Whole;
-use crate::answers::{Answers, Ending, Matched, Piece, Totals};
+use crate::answers::{Answers, Matched, Piece, Totals};
 use crate::error::ApiError;
 use crate::extract::Payload;
 use crate::loader::ServedModel;
@@ -44,8 +44,8 @@ struct ChatCompletion {
     frame: Frame,
     choices: Vec<Choice>,
     usage: Usage,
-    /// The seed that repeats this answer.
-    seed: i128,
+    #[serde(flatten)]
+    closing: Closing,
 }
 
 #[derive(Debug, Serialize)]
@@ -74,8 +74,8 @@ struct Chunk<'a> {
     /// Absent unless asked for; null before the last event.
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<StreamUsage>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    seed: Option<i128>,
+    #[serde(flatten)]
+    closing: Option<Closing>,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -174,6 +174,7 @@ async fn collect(
     let mut choices: Vec<Choice> = (0..answers.len())
         .map(|index| Choice::new(index, logprobs))
         .collect();
+    let mut closing = Closing::new(answers.model(), options.seed);
     while let Some(piece) = answers.next().await {
         let piece = piece?;
         let choice = &mut choices[piece.choice];
@@ -181,16 +182,17 @@ async fn collect(
         if let Some(logprobs) = &mut choice.logprobs {
             logprobs.extend(&answers.model().tokenizer, &piece.tokens);
         }
-        if let Some(Ending { reason, matched }) = piece.end {
-            choice.finish_reason = reason;
-            choice.stop_reason = matched;
+        if let Some(ending) = piece.end {
+            choice.finish_reason = ending.reason;
+            choice.stop_reason = ending.matched;
+            closing.warn(ending.warning);
         }
     }
     Ok(ChatCompletion {
         frame,
         choices,
-        usage: answers.totals().into(),
-        seed: options.seed,
+        usage: Usage::new(answers.totals(), answers.model(), options.seed),
+        closing,
     })
 }
 
@@ -221,9 +223,13 @@ struct Stream {
 
 impl Stream {
     fn chunk(&self, choice: ChunkChoice) -> String {
+        self.chunk_with(choice, None)
+    }
+
+    fn chunk_with(&self, choice: ChunkChoice, closing: Option<Closing>) -> String {
         json(&Chunk {
             frame: &self.frame,
-            seed: choice.finish_reason.map(|_| self.options.seed),
+            closing,
             choices: vec![choice],
             usage: self.options.include_usage.then_some(StreamUsage::Later(())),
         })
@@ -265,13 +271,16 @@ impl Wording for Stream {
                 ..ChunkChoice::default()
             }));
         }
-        if let Some(Ending { reason, matched }) = piece.end {
-            chunks.push(self.chunk(ChunkChoice {
+        if let Some(ending) = piece.end {
+            let mut closing = Closing::new(&self.model, self.options.seed);
+            closing.warn(ending.warning);
+            let choice = ChunkChoice {
                 index,
-                finish_reason: Some(reason),
-                stop_reason: matched,
+                finish_reason: Some(ending.reason),
+                stop_reason: ending.matched,
                 ..ChunkChoice::default()
-            }));
+            };
+            chunks.push(self.chunk_with(choice, Some(closing)));
         }
         chunks
     }
@@ -281,8 +290,12 @@ impl Wording for Stream {
             json(&Chunk {
                 frame: &self.frame,
                 choices: Vec::new(),
-                usage: Some(StreamUsage::Now(totals.into())),
-                seed: None,
+                usage: Some(StreamUsage::Now(Usage::new(
+                    totals,
+                    &self.model,
+                    self.options.seed,
+                ))),
+                closing: None,
             })
         })
     }

@@ -17,12 +17,12 @@ use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::body::Body;
-use super::call::{Call, Frame, Naming, StreamUsage, json};
+use super::call::{Call, Closing, Frame, Naming, StreamUsage, Usage, json};
 use super::fields::{COMPLETIONS, GENERATION};
 use super::logprobs::{CompletionLogprobs, Offset};
 use super::options::{Options, Written};
 use super::wire::Whole;
-use crate::answers::{Answers, Ending, Matched, Piece, Totals};
+use crate::answers::{Answers, Matched, Piece, Totals};
 use crate::error::ApiError;
 use crate::extract::Payload;
 use crate::loader::ServedModel;
@@ -145,9 +145,8 @@ struct Completion<'a> {
     /// In a stream absent unless asked for, and null before the last event.
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<StreamUsage>,
-    /// The seed that repeats this answer.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    seed: Option<i128>,
+    #[serde(flatten)]
+    closing: Option<Closing>,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -265,6 +264,7 @@ impl Story {
                 ..Choice::default()
             })
             .collect();
+        let mut closing = Closing::new(&self.model, self.options.seed);
         while let Some(piece) = answers.next().await {
             let piece = piece?;
             let choice = &mut choices[piece.choice];
@@ -273,16 +273,17 @@ impl Story {
                 let offset = &mut self.offsets[piece.choice];
                 logprobs.extend(&self.model.tokenizer, &piece.tokens, offset);
             }
-            if let Some(Ending { reason, matched }) = piece.end {
-                choice.finish_reason = Some(reason);
-                choice.stop_reason = matched;
+            if let Some(ending) = piece.end {
+                choice.finish_reason = Some(ending.reason);
+                choice.stop_reason = ending.matched;
+                closing.warn(ending.warning);
             }
         }
         let whole = Completion {
             frame: &self.frame,
             choices,
-            usage: Some(StreamUsage::Now(answers.totals().into())),
-            seed: Some(self.options.seed),
+            usage: Some(self.account(answers.totals())),
+            closing: Some(closing),
         };
         Ok(Json(whole).into_response())
     }
@@ -291,10 +292,18 @@ impl Story {
         self.logprobs.then(CompletionLogprobs::default)
     }
 
+    fn account(&self, totals: Totals) -> StreamUsage {
+        StreamUsage::Now(Usage::new(totals, &self.model, self.options.seed))
+    }
+
     fn chunk(&self, choice: Choice) -> String {
+        self.chunk_with(choice, None)
+    }
+
+    fn chunk_with(&self, choice: Choice, closing: Option<Closing>) -> String {
         json(&Completion {
             frame: &self.frame,
-            seed: choice.finish_reason.map(|_| self.options.seed),
+            closing,
             choices: vec![choice],
             usage: self.options.include_usage.then_some(StreamUsage::Later(())),
         })
@@ -334,13 +343,16 @@ impl Wording for Story {
                 ..Choice::default()
             }));
         }
-        if let Some(Ending { reason, matched }) = piece.end {
-            chunks.push(self.chunk(Choice {
+        if let Some(ending) = piece.end {
+            let mut closing = Closing::new(&self.model, self.options.seed);
+            closing.warn(ending.warning);
+            let choice = Choice {
                 index,
-                finish_reason: Some(reason),
-                stop_reason: matched,
+                finish_reason: Some(ending.reason),
+                stop_reason: ending.matched,
                 ..Choice::default()
-            }));
+            };
+            chunks.push(self.chunk_with(choice, Some(closing)));
         }
         chunks
     }
@@ -350,8 +362,8 @@ impl Wording for Story {
             json(&Completion {
                 frame: &self.frame,
                 choices: Vec::new(),
-                usage: Some(StreamUsage::Now(totals.into())),
-                seed: None,
+                usage: Some(self.account(totals)),
+                closing: None,
             })
         })
     }

@@ -64,6 +64,7 @@ pub(crate) const GENERATION: &Table = &[
     ("priority", Works),
     ("max_queue_time", Works),
     ("max_ttft_ms", Works),
+    ("max_time_ms", Works),
     ("user", Label),
     ("metadata", Label),
     ("safety_identifier", Label),

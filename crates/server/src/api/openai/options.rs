@@ -42,6 +42,7 @@ pub(crate) struct Written {
     priority: Option<Integer>,
     max_queue_time: Option<Number>,
     max_ttft_ms: Option<Whole>,
+    max_time_ms: Option<Whole>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -194,6 +195,7 @@ impl Written {
         Ok(Scheduling {
             priority,
             max_queue_time: max_queue_time.transpose()?,
+            max_time: self.max_time_ms.map(|limit| Duration::from_millis(limit.0)),
             max_time_to_first_token: self.max_ttft_ms.map(|limit| Duration::from_millis(limit.0)),
             ..Scheduling::default()
         })
