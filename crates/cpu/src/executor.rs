@@ -2,10 +2,11 @@
 
 mod attention;
 mod load;
+mod places;
 mod workspace;
 
 use crate::isa::IsaChoice;
-use crate::kv::{BLOCK_SIZE, KvCache, KvFormat, KvView, kv_block_bytes};
+use crate::kv::{BLOCK_SIZE, KvCache, KvFormat, KvLayers, kv_block_bytes};
 use crate::memory::SharedSlice;
 use crate::phases::gate::GatedUnit;
 use crate::phases::norm::RmsNorm;
@@ -17,6 +18,7 @@ use forthwith_core::program::{
     Embed, GateUp, Logits, Norm, Phase, Program, ProjectionResidual, QkvProjection, WeightId,
 };
 use forthwith_core::units::{BlockId, Tokens};
+use places::Places;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use workspace::{Scratch, Workspace, WorkspaceView};
@@ -47,6 +49,7 @@ pub struct Cpu {
     weights: Vec<Weight>,
     kv: KvCache,
     workspace: Workspace,
+    places: Places,
     team: Team,
     /// The next item of work of each phase.
     counters: Vec<AtomicUsize>,
@@ -83,14 +86,14 @@ impl Executor for Cpu {
         for counter in &self.counters {
             counter.store(0, Ordering::Relaxed);
         }
-        let places = places(input);
+        self.places.fill(input);
         let step = Step {
             program: &self.program,
             isa: self.isa,
             weights: &self.weights,
-            kv: &self.kv.views(),
+            kv: self.kv.layers(),
             input,
-            places: &places,
+            places: &self.places,
             space: self.workspace.view(),
             counters: &self.counters,
             logits: SharedSlice::new(logits),
@@ -105,34 +108,14 @@ impl Executor for Cpu {
     }
 }
 
-/// Where a token of the step stands.
-#[derive(Clone, Copy)]
-struct Place {
-    segment: usize,
-    position: usize,
-}
-
-fn places(input: &StepInput<'_>) -> Vec<Place> {
-    let of_segment = |(segment, run): (usize, &forthwith_core::executor::Segment<'_>)| {
-        let start = run.position;
-        (start..start + run.tokens).map(move |position| Place { segment, position })
-    };
-    input
-        .segments
-        .iter()
-        .enumerate()
-        .flat_map(of_segment)
-        .collect()
-}
-
 /// Everything that the members of the team share during one step.
 struct Step<'a> {
     program: &'a Program,
     isa: IsaChoice,
     weights: &'a [Weight],
-    kv: &'a [KvView<'a>],
+    kv: KvLayers<'a>,
     input: &'a StepInput<'a>,
-    places: &'a [Place],
+    places: &'a Places,
     space: WorkspaceView<'a>,
     counters: &'a [AtomicUsize],
     logits: SharedSlice<'a, f32>,

@@ -1,6 +1,7 @@
 //! The attention phase: prepare heads and write the cache, attend, merge splits.
 
-use super::workspace::{SPLIT_TOKENS, Scratch, TILE_TOKENS};
+use super::places::Tile;
+use super::workspace::{SPLIT_TOKENS, Scratch};
 use super::{Member, Step};
 use crate::kv::{BLOCK, KvView, MAX_HEAD_DIM};
 use crate::phases::attention::{
@@ -32,11 +33,9 @@ impl Shape {
     }
 }
 
-/// A run of tokens of one segment that is attended together, for one key-value head.
-#[derive(Clone)]
+/// A tile of queries of one key-value head.
 struct Unit {
-    tokens: Range<usize>,
-    segment: usize,
+    tile: Tile,
     kv_head: usize,
 }
 
@@ -44,7 +43,7 @@ impl Step<'_> {
     /// Fills the tables of all rotary embeddings for the step's tokens.
     pub(super) fn rope_tables(&self, member: Member<'_>) {
         for token in member.share(self.tokens()) {
-            let position = self.places[token].position;
+            let position = self.places.tokens[token].position;
             for (index, rope) in self.program.ropes.iter().enumerate() {
                 let range = self.rope_table(index, token);
                 // SAFETY: this member's share of tokens; read after the next barrier.
@@ -73,7 +72,7 @@ impl Step<'_> {
         phase: &Attention,
         scratch: &mut Scratch<'_>,
     ) {
-        let kv = self.kv[phase.layer];
+        let kv = self.kv.layer(phase.layer);
         let shape = Shape {
             heads: phase.heads,
             layer: kv.layer(),
@@ -87,20 +86,18 @@ impl Step<'_> {
             softcap: phase.softcap,
         };
         if self.tokens() <= SPLIT_TOKENS {
-            self.attend_by_splits(member, counter, shape, kv, scoring);
+            self.attend_by_splits((member, counter), shape, kv, scoring, scratch);
             return;
         }
-        let tiles = self.tiles();
+        let tiles = &self.places.tiles;
         let units = tiles.len() * shape.layer.kv_heads;
         loop {
             let item = self.counters[counter].fetch_add(1, Ordering::Relaxed);
             if item >= units {
                 return;
             }
-            let (segment, tokens) = tiles[item / shape.layer.kv_heads].clone();
             let unit = Unit {
-                tokens,
-                segment,
+                tile: tiles[item / shape.layer.kv_heads].clone(),
                 kv_head: item % shape.layer.kv_heads,
             };
             self.attend_tile(&unit, shape, kv, scoring, scratch);
@@ -124,7 +121,7 @@ impl Step<'_> {
         for head in queries.chunks_exact_mut(head_dim) {
             self.turn(phase.query_norm, phase.rope, token, head, scratch);
         }
-        let place = self.places[token];
+        let place = self.places.tokens[token];
         let block = self.input.segments[place.segment].blocks[place.position / BLOCK];
         let slot = place.position % BLOCK;
         for head in 0..shape.layer.kv_heads {
@@ -162,42 +159,37 @@ impl Step<'_> {
         }
     }
 
-    /// The step's tokens in tiles of one segment each.
-    fn tiles(&self) -> Vec<(usize, Range<usize>)> {
-        let mut tiles = Vec::new();
-        let mut first = 0;
-        for (segment, run) in self.input.segments.iter().enumerate() {
-            let end = first + run.tokens;
-            for start in (first..end).step_by(TILE_TOKENS) {
-                tiles.push((segment, start..(start + TILE_TOKENS).min(end)));
-            }
-            first = end;
-        }
-        tiles
+    /// The rows that hold the queries of all tokens.
+    fn query_rows(&self, shape: Shape) -> &[f32] {
+        let all = 0..self.tokens() * shape.qkv_width();
+        // SAFETY: queries were written before the last barrier.
+        unsafe { self.space.qkv.range(all) }
     }
 
-    /// The queries of a unit, token by token, and the splits that they see.
-    fn queries(&self, unit: &Unit, shape: Shape) -> (Vec<Query<'_>>, Range<usize>) {
-        let (head_dim, width) = (shape.layer.head_dim, shape.qkv_width());
+    /// Lists the queries of a unit, token by token, and tells which splits they see.
+    fn queries<'b>(
+        &self,
+        unit: &Unit,
+        shape: Shape,
+        list: &'b mut [Query],
+    ) -> (&'b [Query], Range<usize>) {
+        let (head_dim, width, group) = (shape.layer.head_dim, shape.qkv_width(), shape.group());
         let window = shape.layer.window.map(forthwith_core::units::Tokens::get);
-        let mut queries = Vec::with_capacity(unit.tokens.len() * shape.group());
+        let list = &mut list[..unit.tile.tokens.len() * group];
         let (mut low, mut high) = (usize::MAX, 0);
-        for token in unit.tokens.clone() {
-            let range = visible(self.places[token].position, window);
+        for (token, heads) in unit.tile.tokens.clone().zip(list.chunks_exact_mut(group)) {
+            let range = visible(self.places.tokens[token].position, window);
             low = low.min(range.start);
             high = high.max(range.end);
-            for head in 0..shape.group() {
-                let at = token * width + (unit.kv_head * shape.group() + head) * head_dim;
-                // SAFETY: queries were written before the last barrier.
-                let values = unsafe { self.space.qkv.range(at..at + head_dim) };
-                queries.push(Query {
-                    values,
+            for (head, query) in heads.iter_mut().enumerate() {
+                *query = Query {
+                    start: token * width + (unit.kv_head * group + head) * head_dim,
                     first: range.start,
                     end: range.end,
-                });
+                };
             }
         }
-        (queries, low / SPLIT..high.div_ceil(SPLIT))
+        (list, low / SPLIT..high.div_ceil(SPLIT))
     }
 
     /// Attends one tile to its whole context, split after split.
@@ -210,16 +202,17 @@ impl Step<'_> {
         scratch: &mut Scratch<'_>,
     ) {
         let head_dim = shape.layer.head_dim;
-        let (queries, splits) = self.queries(unit, shape);
-        let blocks = self.input.segments[unit.segment].blocks;
+        let (queries, splits) = self.queries(unit, shape, scratch.queries);
+        let blocks = self.input.segments[unit.tile.segment].blocks;
         for query in 0..queries.len() {
             reset(&mut state(scratch.totals, query, head_dim));
         }
         for split in splits {
             let kv_head = unit.kv_head;
-            let (queries, states) = (&queries[..], &mut *scratch.states);
+            let (rows, states) = (self.query_rows(shape), &mut *scratch.states);
             self.isa.run(AttendSplit {
                 queries,
+                rows,
                 kv,
                 kv_head,
                 blocks,
@@ -234,7 +227,7 @@ impl Step<'_> {
             }
         }
         for query in 0..queries.len() {
-            let token = unit.tokens.start + query / shape.group();
+            let token = unit.tile.tokens.start + query / shape.group();
             let head = unit.kv_head * shape.group() + query % shape.group();
             self.put_head(shape, token, head, &state(scratch.totals, query, head_dim));
         }
@@ -243,11 +236,11 @@ impl Step<'_> {
     /// Attends few tokens: the team divides tiles, heads and splits, then merges the splits.
     fn attend_by_splits(
         &self,
-        member: Member<'_>,
-        counter: usize,
+        (member, counter): (Member<'_>, usize),
         shape: Shape,
         kv: KvView<'_>,
         scoring: Scoring,
+        scratch: &mut Scratch<'_>,
     ) {
         let (kv_heads, splits) = (shape.layer.kv_heads, self.space.splits);
         let per_token = splits * shape.heads * shape.state();
@@ -259,13 +252,11 @@ impl Step<'_> {
             }
             let (token, rest) = (item / (kv_heads * splits), item % (kv_heads * splits));
             let (split, kv_head) = (rest / kv_heads, rest % kv_heads);
-            let segment = self.places[token].segment;
-            let unit = Unit {
-                tokens: token..token + 1,
-                segment,
-                kv_head,
-            };
-            let (queries, seen) = self.queries(&unit, shape);
+            let segment = self.places.tokens[token].segment;
+            let tokens = token..token + 1;
+            let tile = Tile { segment, tokens };
+            let unit = Unit { tile, kv_head };
+            let (queries, seen) = self.queries(&unit, shape, scratch.queries);
             if !seen.contains(&split) {
                 continue;
             }
@@ -274,9 +265,10 @@ impl Step<'_> {
             // SAFETY: this unit's own states.
             let states = unsafe { self.space.split_states.range_mut(start..start + size) };
             let blocks = self.input.segments[segment].blocks;
-            let queries = &queries[..];
+            let rows = self.query_rows(shape);
             self.isa.run(AttendSplit {
                 queries,
+                rows,
                 kv,
                 kv_head,
                 blocks,
@@ -294,7 +286,7 @@ impl Step<'_> {
     fn merge_splits(&self, shape: Shape, token: usize, head: usize) {
         let size = shape.state();
         let window = shape.layer.window.map(forthwith_core::units::Tokens::get);
-        let seen = visible(self.places[token].position, window);
+        let seen = visible(self.places.tokens[token].position, window);
         let mut total = [0.0; 2 + MAX_HEAD_DIM];
         let total = &mut total[..size];
         reset(&mut state(total, 0, shape.layer.head_dim));

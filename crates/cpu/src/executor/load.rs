@@ -1,5 +1,6 @@
 //! Loading: every weight of the program checked, repacked on all threads.
 
+use super::places::Places;
 use super::workspace::{Sizes, Workspace};
 use super::{Cpu, CpuConfig, Weight};
 use crate::kv::{KvCache, MAX_HEAD_DIM};
@@ -68,6 +69,7 @@ impl Cpu {
             isa: config.isa,
             kv: KvCache::new(&program, config.kv_format, config.kv_blocks)?,
             workspace: Workspace::new(sizes, threads)?,
+            places: Places::new(config.max_step_tokens),
             team: Team::new(threads)?,
             counters: program.phases.iter().map(|_| AtomicUsize::new(0)).collect(),
             max_step_tokens: config.max_step_tokens,

@@ -2,7 +2,7 @@
 
 use crate::kv::BLOCK;
 use crate::memory::{Buffer, OutOfMemory, SharedSlice};
-use crate::phases::attention::SPLIT;
+use crate::phases::attention::{Query, SPLIT};
 use crate::quant::{Activations, ActivationsView, LANES, panel_bytes};
 use forthwith_core::program::{Phase, Program};
 use forthwith_core::units::{Blocks, Bytes, Tokens};
@@ -29,6 +29,8 @@ pub(super) struct Sizes {
     states: usize,
     /// Floats of a tile's states.
     tile_states: usize,
+    /// Queries of a tile.
+    tile_queries: usize,
     splits: usize,
 }
 
@@ -39,13 +41,15 @@ impl Sizes {
             Phase::OutputResidual(phase) | Phase::DownResidual(phase) => phase.post_norm.is_some(),
             _ => false,
         });
-        let (mut states, mut tile_states) = (0, 0);
+        let (mut states, mut tile_states, mut tile_queries) = (0, 0, 0);
         for phase in &program.phases {
             if let Phase::Attention(phase) = phase {
                 let layer = program.kv_layers[phase.layer];
                 let size = layer.head_dim + 2;
                 states = states.max(phase.heads * size);
-                tile_states = tile_states.max(TILE_TOKENS * phase.heads / layer.kv_heads * size);
+                let queries = TILE_TOKENS * (phase.heads / layer.kv_heads);
+                tile_states = tile_states.max(queries * size);
+                tile_queries = tile_queries.max(queries);
             }
         }
         let positions = (blocks.get() * BLOCK).min(program.context.get().max(1));
@@ -64,6 +68,7 @@ impl Sizes {
                 .sum(),
             states,
             tile_states,
+            tile_queries,
             splits: positions.div_ceil(SPLIT),
         }
     }
@@ -72,12 +77,21 @@ impl Sizes {
         SPLIT_TOKENS * self.splits * self.states
     }
 
+    /// Floats of one member, in whole cache lines so that no two members share one.
+    fn member_floats(self) -> usize {
+        (2 * self.tokens * LANES + self.widest + 2 * self.tile_states).next_multiple_of(16)
+    }
+
+    /// Bytes of one member's panel, in whole cache lines.
+    fn member_panel(self) -> usize {
+        panel_bytes(self.widest).next_multiple_of(64)
+    }
+
     fn bytes(self, threads: usize) -> usize {
         let rows =
             self.hidden + self.qkv + self.attended + self.gated + self.projected + self.ropes;
-        let thread = 2 * self.tokens * LANES + self.widest + 2 * self.tile_states;
-        4 * (self.tokens * rows + self.split_states() + threads * thread)
-            + threads * panel_bytes(self.widest)
+        4 * (self.tokens * rows + self.split_states() + threads * self.member_floats())
+            + threads * (self.member_panel() + self.tile_queries * size_of::<Query>())
             + Activations::bytes(self.tokens, self.widest)
     }
 }
@@ -103,16 +117,14 @@ pub(super) struct Workspace {
     ropes: Buffer<f32>,
     split_states: Buffer<f32>,
     activations: Activations,
-    threads: Vec<ThreadBuffers>,
-}
-
-struct ThreadBuffers {
+    /// What members have for themselves, one after the other.
     floats: Buffer<f32>,
-    panel: Buffer<u8>,
+    panels: Buffer<u8>,
+    queries: Buffer<Query>,
 }
 
 /// The same, shared by the team.
-#[derive(Clone)]
+#[derive(Clone, Copy)]
 pub(super) struct WorkspaceView<'a> {
     pub(super) residual: SharedSlice<'a, f32>,
     pub(super) qkv: SharedSlice<'a, f32>,
@@ -123,7 +135,9 @@ pub(super) struct WorkspaceView<'a> {
     pub(super) split_states: SharedSlice<'a, f32>,
     pub(super) splits: usize,
     pub(super) activations: ActivationsView<'a>,
-    threads: Vec<(SharedSlice<'a, f32>, SharedSlice<'a, u8>)>,
+    floats: SharedSlice<'a, f32>,
+    panels: SharedSlice<'a, u8>,
+    queries: SharedSlice<'a, Query>,
     sizes: Sizes,
 }
 
@@ -139,19 +153,14 @@ pub(super) struct Scratch<'a> {
     pub(super) totals: &'a mut [f32],
     /// Softmax states of the same tile, of one split.
     pub(super) states: &'a mut [f32],
+    /// The queries of that tile.
+    pub(super) queries: &'a mut [Query],
     /// An expanded group of a matrix.
     pub(super) panel: &'a mut [u8],
 }
 
 impl Workspace {
     pub(super) fn new(sizes: Sizes, threads: usize) -> Result<Self, OutOfMemory> {
-        let thread = || {
-            let floats = 2 * sizes.tokens * LANES + sizes.widest + 2 * sizes.tile_states;
-            Ok(ThreadBuffers {
-                floats: Buffer::zeroed(floats)?,
-                panel: Buffer::zeroed(panel_bytes(sizes.widest))?,
-            })
-        };
         Ok(Self {
             sizes,
             residual: Buffer::zeroed(sizes.tokens * sizes.hidden)?,
@@ -162,14 +171,13 @@ impl Workspace {
             ropes: Buffer::zeroed(sizes.tokens * sizes.ropes)?,
             split_states: Buffer::zeroed(sizes.split_states())?,
             activations: Activations::new(sizes.tokens, sizes.widest)?,
-            threads: (0..threads)
-                .map(|_| thread())
-                .collect::<Result<_, OutOfMemory>>()?,
+            floats: Buffer::zeroed(threads * sizes.member_floats())?,
+            panels: Buffer::zeroed(threads * sizes.member_panel())?,
+            queries: Buffer::zeroed(threads * sizes.tile_queries)?,
         })
     }
 
     pub(super) fn view(&mut self) -> WorkspaceView<'_> {
-        let threads = self.threads.iter_mut();
         WorkspaceView {
             residual: self.residual.shared(),
             qkv: self.qkv.shared(),
@@ -180,9 +188,9 @@ impl Workspace {
             split_states: self.split_states.shared(),
             splits: self.sizes.splits,
             activations: self.activations.view(self.sizes.hidden),
-            threads: threads
-                .map(|own| (own.floats.shared(), own.panel.shared()))
-                .collect(),
+            floats: self.floats.shared(),
+            panels: self.panels.shared(),
+            queries: self.queries.shared(),
             sizes: self.sizes,
         }
     }
@@ -191,24 +199,28 @@ impl Workspace {
 impl<'a> WorkspaceView<'a> {
     /// The memory of one member; each member asks once per step, for its own number.
     pub(super) fn scratch(&self, member: usize) -> Scratch<'a> {
-        let (floats, panel) = self.threads[member];
-        let (tile, widest) = (self.sizes.tokens * LANES, self.sizes.widest);
-        let states = self.sizes.tile_states;
-        // SAFETY: only this member asks for these buffers, once per step.
-        let (floats, panel) = unsafe {
-            let floats = floats.range_mut(0..2 * tile + widest + 2 * states);
-            (floats, panel.range_mut(0..panel_bytes(widest)))
+        let sizes = self.sizes;
+        let part = |size: usize| member * size..(member + 1) * size;
+        // SAFETY: only this member asks for these parts, once per step.
+        let (floats, panel, queries) = unsafe {
+            (
+                self.floats.range_mut(part(sizes.member_floats())),
+                self.panels.range_mut(part(sizes.member_panel())),
+                self.queries.range_mut(part(sizes.tile_queries)),
+            )
         };
+        let (tile, widest, states) = (sizes.tokens * LANES, sizes.widest, sizes.tile_states);
         let (first, rest) = floats.split_at_mut(tile);
         let (second, rest) = rest.split_at_mut(tile);
         let (row, rest) = rest.split_at_mut(widest);
-        let (totals, states) = rest.split_at_mut(states);
+        let (totals, rest) = rest.split_at_mut(states);
         Scratch {
             tile: first,
             second_tile: second,
             row,
             totals,
-            states,
+            states: &mut rest[..states],
+            queries,
             panel,
         }
     }

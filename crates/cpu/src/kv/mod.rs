@@ -51,6 +51,14 @@ impl LayerLayout {
     }
 }
 
+/// All layers' caches while a step runs.
+#[derive(Clone, Copy)]
+pub(crate) struct KvLayers<'a> {
+    memory: SharedSlice<'a, u8>,
+    layout: &'a [LayerLayout],
+    format: KvFormat,
+}
+
 /// One layer's cache while a step runs.
 #[derive(Clone, Copy)]
 pub(crate) struct KvView<'a> {
@@ -93,16 +101,12 @@ impl KvCache {
     }
 
     /// Views of all layers.
-    pub(crate) fn views(&mut self) -> Vec<KvView<'_>> {
-        let (memory, format) = (self.memory.shared(), self.format);
-        self.layout
-            .iter()
-            .map(|&layout| KvView {
-                memory,
-                layout,
-                format,
-            })
-            .collect()
+    pub(crate) fn layers(&mut self) -> KvLayers<'_> {
+        KvLayers {
+            memory: self.memory.shared(),
+            layout: &self.layout,
+            format: self.format,
+        }
     }
 
     pub(crate) fn copy_block(&mut self, from: BlockId, to: BlockId) {
@@ -111,6 +115,16 @@ impl KvCache {
             let start = layout.start + from.index() * size;
             self.memory
                 .copy_within(start..start + size, layout.start + to.index() * size);
+        }
+    }
+}
+
+impl<'a> KvLayers<'a> {
+    pub(crate) fn layer(self, index: usize) -> KvView<'a> {
+        KvView {
+            memory: self.memory,
+            layout: self.layout[index],
+            format: self.format,
         }
     }
 }

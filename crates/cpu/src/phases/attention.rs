@@ -14,6 +14,7 @@ use crate::isa::{Isa, Kernel};
 use crate::kv::{
     BLOCK, BrainStore, ByteStore, HalfStore, KvFormat, KvView, SCALE_GROUP, SingleStore, Store,
 };
+use crate::memory::Plain;
 use forthwith_core::units::BlockId;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -72,16 +73,19 @@ pub(crate) fn reference(
 
 /// One query of a tile: where it is and what it sees.
 #[derive(Clone, Copy)]
-pub(crate) struct Query<'a> {
-    /// `[head_dim]`
-    pub(crate) values: &'a [f32],
+pub(crate) struct Query {
+    /// Where its `head_dim` elements start among the rows of the step.
+    pub(crate) start: usize,
     /// First visible position.
     pub(crate) first: usize,
     /// One past the last visible position.
     pub(crate) end: usize,
 }
 
-impl Query<'_> {
+// SAFETY: three numbers of one size.
+unsafe impl Plain for Query {}
+
+impl Query {
     /// The visible positions of the block that starts at `start`, relative to it.
     fn within(&self, start: usize) -> (usize, usize) {
         let relative = |position: usize| position.clamp(start, start + BLOCK) - start;
@@ -120,7 +124,9 @@ pub(crate) fn reset(state: &mut State<'_>) {
 /// # Shapes   queries: any number, sharing one key-value head; states: `[queries, head_dim + 2]`
 /// # Cost     reads each key and value once per four queries; `4·head_dim` operations per score
 pub(crate) struct AttendSplit<'a> {
-    pub(crate) queries: &'a [Query<'a>],
+    pub(crate) queries: &'a [Query],
+    /// The rows that the queries lie in.
+    pub(crate) rows: &'a [f32],
     pub(crate) kv: KvView<'a>,
     pub(crate) kv_head: usize,
     /// All blocks of the sequence.
@@ -183,6 +189,7 @@ impl AttendSplit<'_> {
                 if first < end {
                     let store = PhantomData::<S>;
                     let tile = BlockTile {
+                        rows: self.rows,
                         keys,
                         values,
                         head_dim,
@@ -208,6 +215,8 @@ impl AttendSplit<'_> {
 /// One block of keys and values, of which positions `first..end` are visible.
 #[derive(Clone, Copy)]
 struct BlockTile<'a, S> {
+    /// What queries point into.
+    rows: &'a [f32],
     /// `[head_dim][32]`, then scales
     keys: &'a [u8],
     /// `[32][head_dim]`, then scales
@@ -246,11 +255,11 @@ impl<S: Store> BlockTile<'_, S> {
     fn attend<I: Isa, const Q: usize>(
         self,
         isa: I,
-        queries: &[Query<'_>],
+        queries: &[Query],
         scoring: Scoring,
         states: &mut [f32],
     ) {
-        let queries: &[Query<'_>; Q] = queries.try_into().expect("the caller counted the queries");
+        let queries: &[Query; Q] = queries.try_into().expect("the caller counted the queries");
         let mut weights = self.scores::<I, Q>(isa, queries);
         let mut decay = [0.0; Q];
         for (q, scores) in weights.iter_mut().enumerate() {
@@ -262,7 +271,7 @@ impl<S: Store> BlockTile<'_, S> {
 
     /// `q · k` for all 32 positions; those that are not visible hold garbage.
     #[inline(always)]
-    fn scores<I: Isa, const Q: usize>(self, isa: I, queries: &[Query<'_>; Q]) -> [[f32; BLOCK]; Q] {
+    fn scores<I: Isa, const Q: usize>(self, isa: I, queries: &[Query; Q]) -> [[f32; BLOCK]; Q] {
         assert!(
             self.keys.len() == S::FORMAT.head_bytes(self.head_dim),
             "the keys of a block"
@@ -270,7 +279,7 @@ impl<S: Store> BlockTile<'_, S> {
         let mut scores = [[0.0; BLOCK]; Q];
         let mut query: [&[f32]; Q] = [&[]; Q];
         for q in 0..Q {
-            query[q] = &queries[q].values[..self.head_dim];
+            query[q] = &self.rows[queries[q].start..][..self.head_dim];
         }
         for half in 0..2 {
             if self.end <= 16 * half || self.first >= 16 * (half + 1) {

@@ -64,7 +64,7 @@ fn case(format: KvFormat, head_dim: usize, positions: usize, seed: usize) -> Cas
     let values: Vec<_> = (0..positions)
         .map(|position| vector(1 << 30, position))
         .collect();
-    let view = cache.views()[0];
+    let view = cache.layers().layer(0);
     for position in 0..positions {
         let place = (blocks[position / BLOCK], 0, position % BLOCK);
         // SAFETY: a single thread.
@@ -84,7 +84,8 @@ fn case(format: KvFormat, head_dim: usize, positions: usize, seed: usize) -> Cas
 fn attend(
     case: &mut Case,
     isa: IsaChoice,
-    queries: &[Query<'_>],
+    queries: &[Query],
+    rows: &[f32],
     scoring: Scoring,
 ) -> Vec<Vec<f32>> {
     let size = case.head_dim + 2;
@@ -97,7 +98,8 @@ fn attend(
     for split in 0..end.div_ceil(SPLIT) {
         isa.run(AttendSplit {
             queries,
-            kv: case.cache.views()[0],
+            rows,
+            kv: case.cache.layers().layer(0),
             kv_head: 0,
             blocks: &case.blocks,
             split,
@@ -137,28 +139,27 @@ proptest! {
     ) {
         let mut case = case(format, head_dim, start + tokens, seed);
         let scoring = Scoring { scale: 0.7, softcap };
-        let data: Vec<Vec<f32>> = (0..tokens * group)
-            .map(|q| (0..head_dim).map(|d| 2.0 * noise(seed ^ (q * 4096 + d))).collect())
+        let rows: Vec<f32> = (0..tokens * group)
+            .flat_map(|q| (0..head_dim).map(move |d| 2.0 * noise(seed ^ (q * 4096 + d))))
             .collect();
-        let queries: Vec<Query<'_>> = data
-            .iter()
-            .enumerate()
-            .map(|(q, values)| {
+        let queries: Vec<Query> = (0..tokens * group)
+            .map(|q| {
                 let range = visible(start + q / group, window);
-                Query { values, first: range.start, end: range.end }
+                Query { start: q * head_dim, first: range.start, end: range.end }
             })
             .collect();
-        let together = attend(&mut case, IsaChoice::best(), &queries, scoring);
+        let together = attend(&mut case, IsaChoice::best(), &queries, &rows, scoring);
         for (q, query) in queries.iter().enumerate() {
             let range = query.first..query.end;
             let keys: Vec<&[f32]> = case.keys[range.clone()].iter().map(Vec::as_slice).collect();
             let values: Vec<&[f32]> = case.values[range].iter().map(Vec::as_slice).collect();
-            let want = reference(query.values, &keys, &values, scoring);
+            let values_of_query = &rows[query.start..query.start + head_dim];
+            let want = reference(values_of_query, &keys, &values, scoring);
             for (got, want) in together[q].iter().zip(&want) {
                 prop_assert!((got - want).abs() < 1e-5, "{got} {want}");
             }
             for isa in IsaChoice::available() {
-                let alone = attend(&mut case, isa, std::slice::from_ref(query), scoring);
+                let alone = attend(&mut case, isa, std::slice::from_ref(query), &rows, scoring);
                 let bits = |row: &[f32]| row.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
                 prop_assert_eq!(bits(&alone[0]), bits(&together[q]), "query {} on {:?}", q, isa);
             }
@@ -177,7 +178,7 @@ fn check_blindness(format: KvFormat) {
     let mut case = case(format, 16, 40, 1);
     let values: Vec<f32> = (0..16).map(noise).collect();
     let query = Query {
-        values: &values,
+        start: 0,
         first: 3,
         end: 20,
     };
@@ -185,16 +186,16 @@ fn check_blindness(format: KvFormat) {
         scale: 0.25,
         softcap: None,
     };
-    let before = attend(&mut case, IsaChoice::best(), &[query], scoring);
+    let before = attend(&mut case, IsaChoice::best(), &[query], &values, scoring);
     let poison = [f32::NAN; 16];
-    let view = case.cache.views()[0];
+    let view = case.cache.layers().layer(0);
     for position in (0..3).chain(20..40) {
         let place = (case.blocks[position / BLOCK], 0, position % BLOCK);
         // SAFETY: a single thread.
         unsafe { view.write(IsaChoice::best(), place, &poison, &poison) };
     }
     assert_eq!(
-        attend(&mut case, IsaChoice::best(), &[query], scoring),
+        attend(&mut case, IsaChoice::best(), &[query], &values, scoring),
         before
     );
 }
@@ -207,11 +208,16 @@ fn what_a_query_sees_shows_when_it_is_not_finite() {
             let place = (case.blocks[0], 0, 7);
             // SAFETY: a single thread.
             unsafe {
-                case.cache.views()[0].write(IsaChoice::best(), place, &[key; 16], &[value; 16]);
+                case.cache.layers().layer(0).write(
+                    IsaChoice::best(),
+                    place,
+                    &[key; 16],
+                    &[value; 16],
+                );
             }
             let values: Vec<f32> = (0..16).map(noise).collect();
             let query = Query {
-                values: &values,
+                start: 0,
                 first: 3,
                 end: 20,
             };
@@ -220,7 +226,7 @@ fn what_a_query_sees_shows_when_it_is_not_finite() {
                 softcap: None,
             };
             for isa in IsaChoice::available() {
-                let seen = attend(&mut case, isa, &[query], scoring);
+                let seen = attend(&mut case, isa, &[query], &values, scoring);
                 let shown = seen[0].iter().any(|value| !value.is_finite());
                 assert!(shown, "{format} on {isa:?}: key {key}, value {value}");
             }
