@@ -6,7 +6,6 @@ use forthwith_core::units::TokenId;
 use crate::scheduler::plan::StepPlan;
 use crate::sequence::Sequence;
 
-#[derive(Default)]
 pub(crate) struct Batch {
     tokens: Vec<TokenId>,
     segments: Vec<Segment<'static>>,
@@ -15,6 +14,16 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
+    /// Room for steps of so many tokens and sequences.
+    pub(crate) fn new(tokens: usize, sequences: usize, vocab: usize) -> Self {
+        Self {
+            tokens: Vec::with_capacity(tokens),
+            segments: Vec::with_capacity(sequences),
+            logit_rows: Vec::with_capacity(sequences),
+            logits: Vec::with_capacity(sequences.saturating_mul(vocab)),
+        }
+    }
+
     /// Lays out the plan's tokens side by side and runs the model over them.
     pub(crate) fn run(
         &mut self,

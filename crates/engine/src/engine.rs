@@ -128,6 +128,8 @@ impl Engine {
             tokens: config.max_waiting_tokens,
         };
         let stuck_after = config.stuck_after;
+        let step_tokens = config.max_step_tokens.get();
+        let sequences = config.max_running.min(step_tokens);
         let scheduler = Scheduler::new(geometry, config);
         let cost = CostModel::new();
         let outlook = scheduler.outlook(cost.rates());
@@ -140,8 +142,8 @@ impl Engine {
             executor,
             scheduler,
             plan: StepPlan::default(),
-            batch: Batch::default(),
-            choices: Vec::new(),
+            batch: Batch::new(step_tokens, sequences, limits.vocab),
+            choices: Vec::with_capacity(sequences),
             limits,
             capacity,
             queue_limits,

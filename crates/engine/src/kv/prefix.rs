@@ -124,7 +124,9 @@ impl PrefixIndex {
         Self {
             config,
             block_size,
-            by_hash: HashMap::with_capacity(blocks),
+            // Twice what it holds: a table that is at most half full clears itself of the traces of
+            // what was removed without new memory.
+            by_hash: HashMap::with_capacity(2 * blocks),
             nodes: std::iter::repeat_with(|| None).take(blocks).collect(),
             tokens: vec![TokenId::new(0); blocks * block_size],
             evicted: Evicted::new(blocks),
@@ -258,7 +260,8 @@ struct Evicted {
 impl Evicted {
     fn new(limit: usize) -> Self {
         Self {
-            set: HashSet::with_capacity(limit + 1),
+            // Twice what it holds, as above.
+            set: HashSet::with_capacity(2 * (limit + 1)),
             order: VecDeque::with_capacity(limit + 1),
             limit,
         }

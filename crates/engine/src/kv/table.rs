@@ -19,6 +19,11 @@ impl BlockTable {
         &self.blocks
     }
 
+    /// Gets memory for the ids of this many blocks, before it holds any.
+    pub(crate) fn reserve(&mut self, blocks: Blocks) {
+        self.blocks.reserve_exact(blocks.get());
+    }
+
     /// How many more blocks are needed to hold this many tokens.
     pub(crate) fn missing(&self, tokens: Tokens, pool: &BlockPool) -> Blocks {
         tokens

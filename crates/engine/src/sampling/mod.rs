@@ -46,9 +46,9 @@ impl Sampler {
     pub(crate) fn new(vocab: usize) -> Self {
         Self {
             penalties: Penalties::new(vocab),
-            adjusted: Vec::new(),
-            shares: Vec::new(),
-            candidates: Vec::new(),
+            adjusted: Vec::with_capacity(vocab),
+            shares: Vec::with_capacity(vocab),
+            candidates: Vec::with_capacity(vocab),
         }
     }
 
@@ -157,12 +157,10 @@ impl Sampler {
         self.candidates.clear();
         if count > 0 {
             most_likely(logits, count.min(logits.len()), &mut self.candidates);
+            self.candidates.retain(|c| c.logit > f32::NEG_INFINITY);
             self.candidates.sort_unstable_by(by_likelihood);
         }
-        let possible = self
-            .candidates
-            .iter()
-            .filter(|c| c.logit > f32::NEG_INFINITY);
+        let possible = self.candidates.iter();
         TokenLogprob {
             chosen: logprob(logits[chosen as usize]),
             top: possible

@@ -1,6 +1,6 @@
 //! What a sequence takes from others and what it makes known to them.
 
-use forthwith_core::units::BlockId;
+use forthwith_core::units::{BlockId, Tokens};
 
 use super::Sequence;
 use crate::kv::{BlockHash, BlockPool, Content, Known, Published, ReuseStop};
@@ -126,6 +126,7 @@ impl Sequence {
         start: &Start,
         pool: &mut BlockPool,
     ) -> usize {
+        self.reserve(pool);
         self.table.share(blocks, pool);
         self.computed = blocks.len() * pool.block_size().get();
         self.sharing.published = start.published;
@@ -136,6 +137,18 @@ impl Sequence {
         self.sharing.cached = self.computed;
         self.prompt_reached = self.computed;
         self.sharing.cached
+    }
+
+    /// Gets memory for all that the answer may become, so that no step has to. Who has not run has
+    /// none; what is never used costs addresses only.
+    fn reserve(&mut self, pool: &BlockPool) {
+        let longest = self.request.prompt().len() + self.request.max_tokens().get();
+        let size = pool.block_size();
+        self.tokens
+            .reserve_exact(longest.saturating_sub(self.tokens.len()));
+        self.table.reserve(Tokens::new(longest).blocks_needed(size));
+        let chain = &mut self.sharing.chain;
+        chain.reserve_exact((longest / size.get()).saturating_sub(chain.len()));
     }
 
     /// Makes full blocks known to others, and gives up those that others hold as well.
