@@ -3,6 +3,8 @@
 //! These types hold what was written; `None` is "not said". Nothing else in the program reads
 //! the environment.
 
+use crate::duration::{self, Span};
+use crate::schedule::{Gap, Switch};
 use crate::size;
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Parser, Subcommand};
@@ -185,14 +187,49 @@ pub(crate) struct ServeArgs {
     /// Memory for cached keys and values, as 2GiB or 512MiB [default: a share of what is free]
     #[arg(long, value_name = "SIZE", env = "FORTHWITH_KV_MEMORY", allow_negative_numbers = true, value_parser = size::parse)]
     pub(crate) kv_memory: Option<Bytes>,
-    /// Most requests that run at once; others wait
-    #[arg(long, value_name = "N", env = "FORTHWITH_MAX_RUNNING", allow_negative_numbers = true, default_value_t = 16, value_parser = count::<1, 512>)]
-    pub(crate) max_running: usize,
     /// Chat template (Jinja) to use instead of the models' own
     #[arg(long, value_name = "FILE", env = "FORTHWITH_CHAT_TEMPLATE")]
     pub(crate) chat_template: Option<PathBuf>,
     #[command(flatten)]
+    pub(crate) schedule: ScheduleArgs,
+    #[command(flatten)]
     pub(crate) compute: ComputeArgs,
+}
+
+/// How requests share the engine.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "Scheduling")]
+pub(crate) struct ScheduleArgs {
+    /// Most requests that run at once; others wait [default: 64]
+    #[arg(long, value_name = "N", env = "FORTHWITH_MAX_RUNNING", allow_negative_numbers = true, value_parser = count::<1, 512>)]
+    pub(crate) max_running: Option<usize>,
+    /// Most requests that wait; others are refused [default: 1024]
+    #[arg(long, value_name = "N", env = "FORTHWITH_MAX_WAITING", allow_negative_numbers = true, value_parser = count::<1, 1_000_000>)]
+    pub(crate) max_waiting: Option<usize>,
+    /// Most prompt tokens that wait, unless nobody waits [default: 1048576]
+    #[arg(long, value_name = "N", env = "FORTHWITH_MAX_WAITING_TOKENS", allow_negative_numbers = true, value_parser = count::<1, 1_000_000_000>)]
+    pub(crate) max_waiting_tokens: Option<usize>,
+    /// Most tokens that go through the model at once [default: 512]
+    #[arg(long, value_name = "N", env = "FORTHWITH_STEP_TOKENS", allow_negative_numbers = true, value_parser = count::<32, 8192>)]
+    pub(crate) step_tokens: Option<usize>,
+    /// Whether requests that begin alike share what is computed [default: on]
+    #[arg(
+        long,
+        value_name = "on|off",
+        env = "FORTHWITH_PREFIX_CACHE",
+        hide_possible_values = true
+    )]
+    pub(crate) prefix_cache: Option<Switch>,
+    /// Time between two tokens while prompts are computed: off, a time, or a percentage of what it
+    /// would be without prompts [default: 200%]
+    #[arg(long, value_name = "TARGET", env = "FORTHWITH_TARGET_GAP", allow_negative_numbers = true, value_parser = Gap::parse)]
+    pub(crate) target_gap: Option<Gap>,
+    /// How long a step may take before the server calls itself not ready [default: 1m]
+    #[arg(long, value_name = "TIME", env = "FORTHWITH_STUCK_AFTER", allow_negative_numbers = true, value_parser = duration::parse::<100, 86_400_000>)]
+    pub(crate) stuck_after: Option<Span>,
+    /// How long a client may take nothing of its answer before it is given up [default: 30s]
+    #[arg(long, value_name = "TIME", env = "FORTHWITH_STALL_TIMEOUT", allow_negative_numbers = true, value_parser = duration::parse::<100, 86_400_000>)]
+    pub(crate) stall_timeout: Option<Span>,
 }
 
 /// Fetches models into the cache and prints their paths.

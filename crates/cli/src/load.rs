@@ -2,6 +2,7 @@
 
 use crate::error::Failure;
 use crate::progress::Reporter;
+use crate::schedule::Schedule;
 use crate::select::{Compute, available_memory};
 use forthwith_core::clock::SystemClock;
 use forthwith_core::executor::{Executor, KvGeometry};
@@ -9,7 +10,7 @@ use forthwith_core::program::Program;
 use forthwith_core::units::{Blocks, Bytes, TokenId, Tokens};
 use forthwith_cpu::{BLOCK_SIZE, Cpu, CpuConfig, kv_block_bytes, weight_bytes, workspace_bytes};
 use forthwith_engine::budget::{KvMemory, Ledger, MemoryNeeds};
-use forthwith_engine::{Engine, EngineConfig, EngineHandle, PrefixCacheConfig};
+use forthwith_engine::{Engine, EngineHandle};
 use forthwith_hub::{Hub, Located, Progress as _};
 use forthwith_models::toy::Toy;
 use forthwith_text::{ChatTemplate, Tokenizer};
@@ -18,14 +19,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-/// Tokens of one step: a prefill chunk and the decodes that ride with it.
-const MAX_STEP_TOKENS: Tokens = Tokens::new(512);
 /// Left for everything that is not weights, cache or workspace.
 const RESERVE: Bytes = Bytes::new(256 << 20);
 /// Share of the free memory that the KV cache gets where nothing else is said, in percent.
 const KV_SHARE: u8 = 50;
-/// Requests that may wait.
-const MAX_WAITING: usize = 1024;
 /// Blocks of the toy's cache.
 const TOY_BLOCKS: Blocks = Blocks::new(1024);
 /// The longest chat template that is read from a file.
@@ -41,7 +38,7 @@ pub(crate) struct LoadSettings {
     pub(crate) kv_memory: Option<Bytes>,
     /// Models among which that share is divided; a cache fills up long after the next has loaded.
     pub(crate) models: u8,
-    pub(crate) max_running: usize,
+    pub(crate) schedule: Schedule,
     /// A file with a chat template that replaces the models' own.
     pub(crate) chat_template: Option<PathBuf>,
     /// Whether model files are hashed, for answers that say what repeats them.
@@ -93,8 +90,10 @@ fn load_toy(settings: &LoadSettings, reporter: &Reporter) -> Result<LoadedModel,
     };
     let executor = Box::new(toy.executor(blocks));
     let engine = spawn(executor, context, settings);
+    let mut warnings = settings.schedule.warnings();
+    warnings.extend(context_warnings(context, &engine));
     Ok(LoadedModel {
-        warnings: context_warnings(context, &engine),
+        warnings,
         id: "toy".to_owned(),
         tokenizer: Arc::new(tokenizer),
         template,
@@ -116,6 +115,7 @@ fn load_file(
     check_vocabulary(&program, &tokenizer)?;
     let template = chat_template(settings, Some(&file), &tokenizer)?;
     let mut warnings = settings.compute.warnings();
+    warnings.extend(settings.schedule.warnings());
     let trained = program.context;
     let context = settings.context.map_or(trained, Tokens::new);
     if context > trained {
@@ -140,7 +140,7 @@ fn load_file(
         isa: settings.compute.isa,
         kv_format: settings.compute.kv_format,
         kv_blocks: ledger.blocks,
-        max_step_tokens: MAX_STEP_TOKENS,
+        max_step_tokens: settings.schedule.step_tokens(),
     };
     let total = program.weight_bytes().get();
     reporter.begin(&format!("loading {id}"), Some(total));
@@ -191,15 +191,16 @@ fn check_vocabulary(program: &Program, tokenizer: &Tokenizer) -> Result<(), Fail
 fn ledger(program: &Program, context: Tokens, settings: &LoadSettings) -> Result<Ledger, Failure> {
     let per_request = context.blocks_needed(BLOCK_SIZE);
     let threads = settings.compute.threads;
+    let step_tokens = settings.schedule.step_tokens();
     let needs = MemoryNeeds {
         available: available_memory()?,
         weights: weight_bytes(program),
-        workspace: workspace_bytes(program, MAX_STEP_TOKENS, per_request, threads),
+        workspace: workspace_bytes(program, step_tokens, per_request, threads),
         reserve: RESERVE,
         block_bytes: kv_block_bytes(program, settings.compute.kv_format),
         block_size: BLOCK_SIZE,
         context,
-        max_running: settings.max_running,
+        max_running: settings.schedule.max_running(),
         kv: kv_memory(settings),
     };
     Ok(Ledger::new(&needs)?)
@@ -219,7 +220,7 @@ fn toy_ledger(
         block_bytes: geometry.block_bytes,
         block_size: geometry.block_size,
         context,
-        max_running: settings.max_running,
+        max_running: settings.schedule.max_running(),
         kv: kv_memory(settings),
     };
     Ok(Ledger::new(&needs)?)
@@ -244,14 +245,7 @@ fn context_warnings(context: Tokens, engine: &EngineHandle) -> Vec<String> {
 }
 
 fn spawn(executor: Box<dyn Executor>, context: Tokens, settings: &LoadSettings) -> EngineHandle {
-    let config = EngineConfig {
-        max_running: settings.max_running.min(MAX_STEP_TOKENS.get()),
-        max_step_tokens: MAX_STEP_TOKENS,
-        context,
-        max_waiting: MAX_WAITING,
-        prefix_cache: PrefixCacheConfig::keyed_at_random(),
-        ..EngineConfig::default()
-    };
+    let config = settings.schedule.config(context);
     EngineHandle::spawn(Engine::new(
         executor,
         config,

@@ -5,10 +5,12 @@
 
 mod args;
 mod cmd;
+mod duration;
 mod error;
 mod load;
 mod printable;
 mod progress;
+mod schedule;
 mod select;
 mod size;
 

@@ -1,6 +1,7 @@
 //! The contract of the command line.
 
 use super::*;
+use crate::schedule::Schedule;
 use clap::builder::Resettable;
 use clap::{CommandFactory as _, FromArgMatches as _};
 
@@ -95,6 +96,31 @@ fn serve_takes_several_models_and_sizes() {
     assert_eq!(args.kv_memory, Some(Bytes::new(2 << 30)));
 }
 
+/// What the help says is what happens.
+#[test]
+fn defaults_of_the_schedule_are_those_in_the_help() {
+    let shown = Schedule::new(&serve_args(&[]).schedule).to_string();
+    let command = Args::command();
+    let serve = command.find_subcommand("serve").unwrap();
+    let mut told = 0;
+    for argument in serve.get_arguments() {
+        let help = argument
+            .get_help()
+            .map(ToString::to_string)
+            .unwrap_or_default();
+        let flag = argument.get_long().unwrap_or_default();
+        let default = help
+            .split_once("[default: ")
+            .map(|(_, rest)| rest.trim_end_matches(']'));
+        if let Some(default) = default.filter(|_| shown.contains(&format!("{flag} "))) {
+            let wanted = format!("{flag} {default} (default)");
+            assert!(shown.contains(&wanted), "{wanted}: {shown}");
+            told += 1;
+        }
+    }
+    assert_eq!(told, 8);
+}
+
 #[test]
 fn shared_flags_go_anywhere() {
     for line in [
@@ -131,6 +157,18 @@ fn values_out_of_range_are_bad_input() {
         "serve --kv-memory 2XB",
         "serve --max-running 0",
         "serve --max-running 513",
+        "serve --max-waiting 0",
+        "serve --max-waiting-tokens 0",
+        "serve --max-waiting-tokens 1000000001",
+        "serve --step-tokens 31",
+        "serve --step-tokens 8193",
+        "serve --prefix-cache maybe",
+        "serve --target-gap 100%",
+        "serve --target-gap 50",
+        "serve --stuck-after 0s",
+        "serve --stuck-after 30",
+        "serve --stall-timeout 0s",
+        "serve --stall-timeout 25h",
         "list extra",
         "nothing",
     ] {
@@ -153,6 +191,10 @@ fn a_negative_number_is_a_wrong_value_and_no_flag() {
         "serve --context -1",
         "serve --kv-memory -1",
         "serve --max-running -1",
+        "serve --max-waiting -1",
+        "serve --step-tokens -1",
+        "serve --stall-timeout -1",
+        "serve --target-gap -1",
     ] {
         let words: Vec<&str> = line.split(' ').collect();
         let message = parse(&words).expect_err(line).to_string();

@@ -5,6 +5,7 @@ use crate::error::Failure;
 use crate::load::{LoadSettings, LoadedModel, load};
 use crate::printable::say;
 use crate::progress::Reporter;
+use crate::schedule::Schedule;
 use crate::select::Compute;
 use forthwith_core::request::SamplingParams;
 use forthwith_hub::{Hub, Progress as _};
@@ -14,9 +15,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Runs the subcommand; returns after the server was told to stop.
 pub(crate) fn run(args: &ServeArgs, shared: &SharedArgs) -> Result<(), Failure> {
+    let schedule = Schedule::new(&args.schedule);
     let config = ServerConfig {
         host: args.host,
         port: args.port,
+        stall_timeout: schedule.stall_timeout(),
         ..ServerConfig::default()
     };
     let settings = LoadSettings {
@@ -24,10 +27,11 @@ pub(crate) fn run(args: &ServeArgs, shared: &SharedArgs) -> Result<(), Failure> 
         context: args.context,
         kv_memory: args.kv_memory,
         models: u8::try_from(args.model.len()).unwrap_or(u8::MAX),
-        max_running: args.max_running,
+        schedule,
         chat_template: args.chat_template.clone(),
         identify: true,
     };
+    let requests = settings.schedule.to_string();
     let failed = Arc::new(OnceLock::new());
     let loader = ModelLoader {
         names: args.model.clone(),
@@ -40,6 +44,7 @@ pub(crate) fn run(args: &ServeArgs, shared: &SharedArgs) -> Result<(), Failure> 
         "listening on http://{}, loading",
         server.address()
     ));
+    say(format_args!("requests: {requests}"));
     let ready = |address| say(format_args!("ready on http://{address}"));
     let failure = |error| match (error, failed.get()) {
         (ServeError::Load(_), Some(failure)) => Failure::clone(failure),

@@ -8,6 +8,7 @@ use crate::error::Failure;
 use crate::load::{LoadSettings, LoadedModel, ends_unknown, load};
 use crate::printable::Page;
 use crate::progress::Reporter;
+use crate::schedule::Schedule;
 use crate::select::Compute;
 use forthwith_core::request::SamplingParams;
 use forthwith_core::units::TokenId;
@@ -29,7 +30,7 @@ pub(crate) fn run(args: &RunArgs, shared: &SharedArgs) -> Result<(), Failure> {
         context: None,
         kv_memory: None,
         models: 1,
-        max_running: 1,
+        schedule: Schedule::alone(),
         chat_template: args.chat_template.clone(),
         identify: false,
     };
