@@ -111,6 +111,8 @@ pub struct PredictionError {
     pub count: u64,
     /// Their errors, whatever the sign, summed.
     pub error: Duration,
+    /// What was predicted, summed; beside what happened it shows a bias.
+    pub predicted: Duration,
     /// What really happened, summed.
     pub actual: Duration,
 }
@@ -119,6 +121,7 @@ impl PredictionError {
     pub(crate) fn note(&mut self, predicted: Duration, actual: Duration) {
         self.count += 1;
         self.error += predicted.abs_diff(actual);
+        self.predicted += predicted;
         self.actual += actual;
     }
 }
