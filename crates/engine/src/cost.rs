@@ -31,7 +31,7 @@ impl Work {
         self.context += tokens * position + tokens * (tokens + 1) / 2;
     }
 
-    fn with_prefill(mut self, tokens: usize, position: usize) -> Self {
+    pub(crate) fn with_prefill(mut self, tokens: usize, position: usize) -> Self {
         self.prefill += tokens;
         self.context += tokens * position + tokens * (tokens + 1) / 2;
         self
@@ -68,6 +68,11 @@ pub(crate) struct Rates {
 }
 
 impl Rates {
+    /// Whether they mean something.
+    pub(crate) fn are_known(&self) -> bool {
+        self.ready
+    }
+
     /// The time of a step; `None` while too little is known.
     pub(crate) fn time(&self, work: Work) -> Option<Duration> {
         self.ready
@@ -198,83 +203,12 @@ impl CostModel {
     }
 }
 
-/// What is known of the near future, to be asked from any thread.
-///
-/// It looks at all who wait as if they came first, whatever their priority and tenant, and at every
-/// prompt as if nothing of it were cached; so it rather says too late than too early.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Outlook {
-    pub(crate) rates: Rates,
-    /// What the running sequences compute in a step when all prompts are done.
-    pub(crate) decoding: Work,
-    /// Tokens of running prompts that are still to be computed.
-    pub(crate) pending: usize,
-    /// Places for further sequences.
-    pub(crate) places: usize,
-    /// Prompt tokens that a step carries at most.
-    pub(crate) step_tokens: usize,
-    /// Tokens of an answer, on average.
-    pub(crate) answer: f64,
-}
-
-impl Outlook {
-    /// When the first token of a prompt comes that is submitted now, behind `waiting` requests with
-    /// `tokens` prompt tokens.
-    pub(crate) fn first_token(
-        &self,
-        prompt: usize,
-        waiting: usize,
-        tokens: usize,
-    ) -> Option<Duration> {
-        let before = self.prefill_time(self.pending + tokens)?;
-        let place = self.place_time((waiting + 1).saturating_sub(self.places))?;
-        Some(before.max(place) + self.prefill_time(prompt)?)
-    }
-
-    /// When one of `waiting` requests is likely to have left the queue.
-    pub(crate) fn room(&self, waiting: usize, tokens: usize) -> Duration {
-        let waiting = u32::try_from(waiting.max(1)).unwrap_or(u32::MAX);
-        let all = self.first_token(0, waiting as usize, tokens);
-        let (least, most) = (Duration::from_secs(1), Duration::from_mins(1));
-        all.map_or(least, |all| (all / waiting).clamp(least, most))
-    }
-
-    /// The time to compute prompts beside what runs.
-    fn prefill_time(&self, tokens: usize) -> Option<Duration> {
-        if tokens == 0 {
-            return self.rates.ready.then_some(Duration::ZERO);
-        }
-        let room = self
-            .step_tokens
-            .saturating_sub(self.decoding.decodes)
-            .max(1);
-        let steps = u32::try_from(tokens / room).unwrap_or(u32::MAX);
-        let whole = self.rates.time(self.decoding.with_prefill(room, 0))?;
-        let rest = self.decoding.with_prefill(tokens % room, 0);
-        let rest = if tokens.is_multiple_of(room) {
-            Duration::ZERO
-        } else {
-            self.rates.time(rest)?
-        };
-        Some(whole.saturating_mul(steps).saturating_add(rest))
-    }
-
-    /// The time until this many of the running sequences have ended.
-    fn place_time(&self, ended: usize) -> Option<Duration> {
-        let running = self.decoding.decodes.max(1);
-        let count = |value: usize| f64::from(u32::try_from(value).unwrap_or(u32::MAX));
-        let steps = self.answer * count(ended) / count(running);
-        let step = self.rates.time(self.decoding)?;
-        Some(milliseconds(step.as_secs_f64() * 1e3 * steps))
-    }
-}
-
 fn dot(a: &Features, b: &Features) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
 /// A duration from a number that may be negative or too large.
-fn milliseconds(value: f64) -> Duration {
+pub(crate) fn milliseconds(value: f64) -> Duration {
     Duration::try_from_secs_f64((value / 1e3).max(0.0)).unwrap_or(Duration::MAX)
 }
 
@@ -375,28 +309,5 @@ mod tests {
         assert_eq!(rates.prefill_within(Duration::ZERO, work, 0, (4, 500)), 4);
         assert_eq!(rates.prefill_within(Duration::MAX, work, 0, (4, 500)), 500);
         assert_eq!(rates.prefill_within(Duration::ZERO, work, 0, (4, 3)), 3);
-    }
-
-    #[test]
-    fn the_outlook_adds_up_who_is_ahead() {
-        let mut decoding = Work::default();
-        decoding.add(1, 100);
-        let outlook = Outlook {
-            rates: trained().rates(),
-            decoding,
-            pending: 0,
-            places: 2,
-            step_tokens: 65,
-            answer: 50.0,
-        };
-        let step = |prefill| machine(decoding.with_prefill(prefill, 0));
-        let alone = outlook.first_token(40, 0, 0).unwrap();
-        assert!(close(alone, step(40)), "{alone:?}");
-        let behind = outlook.first_token(40, 1, 128).unwrap();
-        assert!(close(behind, step(64) * 2 + step(40)), "{behind:?}");
-        let full = outlook.first_token(40, 2, 128).unwrap();
-        assert!(close(full, step(0) * 50 + step(40)), "{full:?}");
-        assert_eq!(outlook.room(5, 0), Duration::from_secs(1));
-        assert_eq!(Outlook::default().first_token(1, 0, 0), None);
     }
 }

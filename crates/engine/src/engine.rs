@@ -6,7 +6,7 @@
 //! fails inside it, the requests of that step fail and the engine goes on.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use forthwith_core::clock::Clock;
@@ -15,17 +15,18 @@ use forthwith_core::request::{GenerationRequest, Limits};
 use forthwith_core::units::{SeqId, TenantId, Tokens};
 
 use crate::batch::Batch;
-use crate::cost::{CostModel, Outlook};
+use crate::cost::CostModel;
 use crate::event::EventSink;
 use crate::gap::TargetGap;
 use crate::group::{Group, Submission};
 use crate::handle::SubmitError;
 use crate::heartbeat::Heartbeat;
-use crate::kv::PrefixCacheConfig;
+use crate::kv::{PrefixCacheConfig, Preview};
+use crate::outlook::{Load, Outlook};
 use crate::report::{EngineSnapshot, StepReport};
 use crate::sampling::{self, SampleError, Sampler};
 use crate::scheduler::Scheduler;
-use crate::scheduler::admission::{Capacity, QueueLimits, QueueLoad};
+use crate::scheduler::admission::{Capacity, QueueLimits, QueueLoad, expect};
 use crate::scheduler::plan::StepPlan;
 use crate::sequence::Sequence;
 
@@ -89,7 +90,6 @@ pub struct Engine {
     capacity: Capacity,
     queue_limits: QueueLimits,
     cost: CostModel,
-    outlook: Outlook,
     /// When the step began.
     began: Duration,
     heartbeat: Arc<Heartbeat>,
@@ -100,7 +100,7 @@ pub struct Engine {
 }
 
 /// What other threads see of the engine.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Published {
     pub(crate) snapshot: EngineSnapshot,
     pub(crate) outlook: Outlook,
@@ -130,9 +130,10 @@ impl Engine {
         let stuck_after = config.stuck_after;
         let step_tokens = config.max_step_tokens.get();
         let sequences = config.max_running.min(step_tokens);
+        let mut outlook = Outlook::new(&config.tenant_weights);
         let scheduler = Scheduler::new(geometry, config);
         let cost = CostModel::new();
-        let outlook = scheduler.outlook(cost.rates());
+        scheduler.tell_running(&mut outlook, cost.rates());
         let published = Arc::new(Mutex::new(Published {
             snapshot: snapshot(&scheduler, &cost),
             outlook,
@@ -148,7 +149,6 @@ impl Engine {
             capacity,
             queue_limits,
             cost,
-            outlook,
             began: Duration::ZERO,
             heartbeat: Arc::default(),
             stuck_after,
@@ -184,20 +184,21 @@ impl Engine {
     /// As [`Engine::submit`].
     pub fn submit_group(&mut self, choices: Vec<Submission>) -> Result<Vec<SeqId>, SubmitError> {
         self.capacity.check_all(&choices)?;
-        let load = self.load();
-        let expected = self.queue_limits.check(load, &self.outlook, &choices)?;
-        let group = Group::new(choices, self.next_id, self.clock.now(), expected);
+        let load = QueueLoad {
+            requests: self.scheduler.waiting(),
+            tokens: Tokens::new(self.scheduler.waiting_tokens()),
+        };
+        let foreseen = self.scheduler.pool().index().preview().of_all(&choices);
+        let published = lock(&self.published);
+        let outlook = &published.outlook;
+        self.queue_limits.check(load, outlook, &choices)?;
+        let expectation = expect(&choices, foreseen, outlook, |_| Load::default())?;
+        drop(published);
+        let group = Group::new(choices, expectation, self.next_id, self.clock.now());
         for sequence in group.leaders {
             self.enqueue(sequence);
         }
         Ok(group.ids)
-    }
-
-    fn load(&self) -> QueueLoad {
-        QueueLoad {
-            requests: self.scheduler.waiting(),
-            tokens: Tokens::new(self.scheduler.waiting_tokens()),
-        }
     }
 
     /// Takes in a sequence that was checked at the door.
@@ -238,7 +239,9 @@ impl Engine {
             Err(_) => self.recover("the engine hit an internal error"),
         };
         self.heartbeat.end();
-        self.outlook = self.scheduler.outlook(self.cost.rates());
+        let rates = self.cost.rates();
+        self.scheduler
+            .tell_running(&mut lock(&self.published).outlook, rates);
         self.publish();
         if cfg!(debug_assertions) {
             self.check_invariants();
@@ -252,7 +255,8 @@ impl Engine {
     /// # Panics
     /// If not: the engine has a bug.
     pub fn check_invariants(&self) {
-        self.scheduler.check_invariants();
+        let waiting = &lock(&self.published).outlook.waiting;
+        self.scheduler.check_invariants(waiting);
     }
 
     fn beat(&mut self) -> Result<StepReport, StepError> {
@@ -322,6 +326,7 @@ impl Engine {
             sampled: self.plan.sampled(),
             admitted: self.plan.admitted,
             preempted: self.plan.preempted,
+            displaced: self.plan.displaced,
             expired: self.plan.expired,
             faulted: false,
         }
@@ -329,13 +334,10 @@ impl Engine {
 
     /// Shows where the engine stands, then tells those who have ended.
     fn publish(&mut self) {
-        *self
-            .published
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Published {
-            snapshot: self.snapshot(),
-            outlook: self.outlook,
-        };
+        let mut published = lock(&self.published);
+        published.snapshot = self.snapshot();
+        self.scheduler.tell_waiting(&mut published.outlook.waiting);
+        drop(published);
         self.scheduler.dismiss();
     }
 
@@ -344,6 +346,7 @@ impl Engine {
             limits: self.limits,
             capacity: self.capacity,
             queue_limits: self.queue_limits,
+            preview: self.scheduler.pool().index().preview(),
             clock: Arc::clone(&self.clock),
             heartbeat: Arc::clone(&self.heartbeat),
             stuck_after: self.stuck_after,
@@ -358,11 +361,16 @@ pub(crate) struct Door {
     pub(crate) limits: Limits,
     pub(crate) capacity: Capacity,
     pub(crate) queue_limits: QueueLimits,
+    pub(crate) preview: Preview,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) heartbeat: Arc<Heartbeat>,
     pub(crate) stuck_after: Duration,
     pub(crate) published: Arc<Mutex<Published>>,
     pub(crate) next_id: u64,
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn snapshot(scheduler: &Scheduler, cost: &CostModel) -> EngineSnapshot {

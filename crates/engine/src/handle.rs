@@ -3,20 +3,22 @@
 //! The engine runs on one thread of its own. Between steps it takes in all messages; with nothing
 //! to do it sleeps until one comes. Dropping a [`RequestHandle`] cancels its request.
 
+use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use forthwith_core::request::{GenerationRequest, Limits};
 use forthwith_core::units::{Blocks, SeqId, Tokens};
 
-use crate::engine::{Door, Engine};
+use crate::engine::{Door, Engine, lock};
 use crate::event::EventSink;
 use crate::group::{Group, Submission};
 use crate::heartbeat::EngineHealth;
+use crate::outlook::Load;
 use crate::report::EngineSnapshot;
-use crate::scheduler::admission::QueueLoad;
+use crate::scheduler::admission::{QueueLoad, expect};
 use crate::sequence::Sequence;
 
 /// A request was refused at the door; nothing of it was computed.
@@ -102,7 +104,64 @@ struct Inbox {
     open: bool,
     next_id: u64,
     accepted: u64,
-    accepted_tokens: u64,
+    /// What was accepted and may not have been seen by the engine, in order.
+    unseen: VecDeque<Unseen>,
+}
+
+/// A group whose prompt is computed once, on its way to the engine.
+struct Unseen {
+    /// How many requests had been accepted after it.
+    accepted: u64,
+    priority: i32,
+    prompt: usize,
+    load: Load,
+}
+
+impl Inbox {
+    /// Forgets what the engine has seen.
+    fn look(&mut self, seen: &EngineSnapshot) {
+        let is_seen = |first: &Unseen| first.accepted <= seen.counters.accepted;
+        while self.unseen.front().is_some_and(is_seen) {
+            self.unseen.pop_front();
+        }
+    }
+
+    fn accept(&mut self, leader: &Sequence) {
+        let load = leader.load();
+        self.accepted += load.requests as u64;
+        self.next_id += load.requests as u64;
+        self.unseen.push_back(Unseen {
+            accepted: self.accepted,
+            priority: leader.rank().priority,
+            prompt: leader.length().get(),
+            load,
+        });
+    }
+
+    /// What waits, seen or not.
+    fn load(&self, seen: &EngineSnapshot) -> QueueLoad {
+        let unseen = self.unseen.iter();
+        unseen.fold(
+            QueueLoad {
+                requests: seen.waiting,
+                tokens: seen.waiting_tokens,
+            },
+            |all, unseen| QueueLoad {
+                requests: all.requests + unseen.load.requests,
+                tokens: all.tokens + Tokens::new(unseen.prompt),
+            },
+        )
+    }
+
+    /// What the engine has not seen and may serve before a priority's next.
+    fn unseen_before(&self, priority: i32) -> Load {
+        let mut before = Load::default();
+        let unseen = self.unseen.iter();
+        unseen
+            .filter(|unseen| unseen.priority <= priority)
+            .for_each(|unseen| before.add(unseen.load));
+        before
+    }
 }
 
 struct Shared {
@@ -128,7 +187,7 @@ impl EngineHandle {
             open: true,
             next_id: door.next_id,
             accepted: engine.snapshot().counters.accepted,
-            accepted_tokens: engine.snapshot().counters.accepted_tokens,
+            unseen: VecDeque::new(),
         };
         let thread = std::thread::Builder::new()
             .name("forthwith-engine".into())
@@ -170,23 +229,25 @@ impl EngineHandle {
     ) -> Result<Vec<RequestHandle>, SubmitError> {
         let door = &self.0.door;
         door.capacity.check_all(&choices)?;
+        let foreseen = door.preview.of_all(&choices);
         let mut inbox = lock(&self.0.inbox);
         if !inbox.open {
             return Err(SubmitError::ShuttingDown);
         }
-        let outlook = lock(&door.published).outlook;
-        let expected = door
-            .queue_limits
-            .check(self.load(&inbox), &outlook, &choices)?;
-        let group = Group::new(choices, inbox.next_id, door.clock.now(), expected);
-        let length = |leader: &Sequence| leader.length().get() as u64;
-        let tokens: u64 = group.leaders.iter().map(length).sum();
+        let published = lock(&door.published);
+        inbox.look(&published.snapshot);
+        let (load, outlook) = (inbox.load(&published.snapshot), &published.outlook);
+        door.queue_limits.check(load, outlook, &choices)?;
+        let unseen = |priority| inbox.unseen_before(priority);
+        let expectation = expect(&choices, foreseen, outlook, unseen)?;
+        drop(published);
+        let group = Group::new(choices, expectation, inbox.next_id, door.clock.now());
+        for leader in &group.leaders {
+            inbox.accept(leader);
+        }
         if inbox.sender.send(Message::Submit(group.leaders)).is_err() {
             return Err(SubmitError::Stopped);
         }
-        inbox.next_id += group.ids.len() as u64;
-        inbox.accepted += group.ids.len() as u64;
-        inbox.accepted_tokens += tokens;
         let handle = |id| RequestHandle {
             id,
             sender: inbox.sender.clone(),
@@ -209,22 +270,14 @@ impl EngineHandle {
 
     /// Where the engine stands; requests that it has not seen yet count as waiting.
     pub fn snapshot(&self) -> EngineSnapshot {
-        let inbox = lock(&self.0.inbox);
-        let load = self.load(&inbox);
+        let mut inbox = lock(&self.0.inbox);
+        let seen = lock(&self.0.door.published).snapshot;
+        inbox.look(&seen);
+        let load = inbox.load(&seen);
         EngineSnapshot {
             waiting: load.requests,
             waiting_tokens: load.tokens,
-            ..lock(&self.0.door.published).snapshot
-        }
-    }
-
-    fn load(&self, inbox: &Inbox) -> QueueLoad {
-        let seen = lock(&self.0.door.published).snapshot;
-        let unseen = |accepted: u64, seen: u64| usize::try_from(accepted - seen).unwrap_or(0);
-        QueueLoad {
-            requests: seen.waiting + unseen(inbox.accepted, seen.counters.accepted),
-            tokens: seen.waiting_tokens
-                + Tokens::new(unseen(inbox.accepted_tokens, seen.counters.accepted_tokens)),
+            ..seen
         }
     }
 
@@ -268,10 +321,6 @@ impl Drop for RequestHandle {
         // An engine that is gone has cancelled everything.
         let _ = self.sender.send(Message::Cancel(self.id));
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The engine thread: ends when all handles are gone or after a shutdown, with nothing left to do.

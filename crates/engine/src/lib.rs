@@ -55,6 +55,7 @@ mod group;
 mod handle;
 mod heartbeat;
 mod kv;
+mod outlook;
 mod report;
 mod sampling;
 mod scheduler;

@@ -17,6 +17,8 @@ pub struct StepReport {
     pub admitted: usize,
     /// Sequences that were sent back to wait because the cache was full.
     pub preempted: usize,
+    /// Sequences that were sent back to wait for the sake of a better priority.
+    pub displaced: usize,
     /// Requests that ended while they waited, because their time was over.
     pub expired: usize,
     /// Whether the step failed; its requests got [`crate::Event::Failed`].
@@ -50,6 +52,8 @@ pub struct Counters {
     pub failed: u64,
     /// Times a sequence was sent back to wait because the cache was full.
     pub preemptions: u64,
+    /// Times a sequence was sent back to wait for the sake of a better priority.
+    pub displacements: u64,
     /// Times a cached block was emptied because its memory was needed.
     pub evictions: u64,
     /// Blocks copied for sequences that continue inside a block of another.

@@ -14,7 +14,8 @@ use forthwith_core::request::GenerationRequest;
 use forthwith_core::units::{SeqId, TokenId, Tokens};
 
 use crate::event::{Event, EventSink, FinishReason, Finished, Timings, TokenEvent};
-use crate::kv::{BlockPool, BlockTable};
+use crate::kv::{BlockPool, BlockTable, Foreseen};
+use crate::outlook::Load;
 use crate::sampling::Choice;
 use sharing::Sharing;
 pub(crate) use sharing::Start;
@@ -62,6 +63,8 @@ pub(crate) struct Sequence {
     sharing: Sharing,
     /// The most prompt tokens that were ever computed.
     prompt_reached: usize,
+    /// Prompt tokens that were likely to be found when the request came.
+    foreseen: usize,
     stamps: Stamps,
     sink: Option<Box<dyn EventSink>>,
 }
@@ -85,6 +88,7 @@ impl Sequence {
             sharing: Sharing::new(!request.bypasses_cache()),
             request,
             prompt_reached: 0,
+            foreseen: 0,
             stamps: Stamps {
                 arrived,
                 admitted: None,
@@ -95,9 +99,20 @@ impl Sequence {
         }
     }
 
-    /// Says how long after its arrival the first token is expected.
-    pub(crate) fn expect_first_token(&mut self, expected: Option<Duration>) {
-        self.stamps.expected = expected;
+    /// Says what is expected: what the cache holds, and how long after the arrival the first token comes.
+    pub(crate) fn expect(&mut self, foreseen: Foreseen, first_token: Option<Duration>) {
+        self.foreseen = foreseen.cached;
+        self.sharing.know(foreseen.chain);
+        self.stamps.expected = first_token;
+    }
+
+    /// What others wait for while this sequence waits before them.
+    pub(crate) fn load(&self) -> Load {
+        let found = if self.has_joined() { 0 } else { self.foreseen };
+        Load {
+            requests: 1 + self.followers.len(),
+            tokens: self.tokens.len() - found,
+        }
     }
 
     /// Whether the whole prompt is in the cache.

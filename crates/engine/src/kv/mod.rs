@@ -4,8 +4,10 @@ mod idle;
 mod pool;
 mod prefix;
 mod table;
+mod texts;
 
 pub(crate) use pool::{BlockPool, Published};
-pub(crate) use prefix::{BlockHash, Content, Known};
+pub(crate) use prefix::{Content, Known};
 pub use prefix::{PrefixCacheConfig, PrefixKey, ReuseStop};
 pub(crate) use table::BlockTable;
+pub(crate) use texts::{BlockHash, Foreseen, Preview};

@@ -10,9 +10,11 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
 
 use forthwith_core::units::{BlockId, TokenId};
-use siphasher::sip128::{Hasher128 as _, SipHasher24};
+
+use super::texts::{BlockHash, Marks, Preview, TextHasher};
 
 /// Whether and how blocks are shared between requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,10 +79,6 @@ pub enum ReuseStop {
     EndOfPrompt,
 }
 
-/// The hash of a text that ends with a full block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct BlockHash(u128);
-
 /// What a block holds: the text of its parent and then its own tokens.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Content<'a> {
@@ -110,8 +108,10 @@ struct Node {
 
 #[derive(Debug)]
 pub(crate) struct PrefixIndex {
-    config: PrefixCacheConfig,
+    enabled: bool,
+    hasher: TextHasher,
     block_size: usize,
+    marks: Arc<Marks>,
     by_hash: HashMap<BlockHash, BlockId>,
     /// For each block that is indexed, what it holds.
     nodes: Vec<Option<Node>>,
@@ -122,8 +122,10 @@ pub(crate) struct PrefixIndex {
 impl PrefixIndex {
     pub(crate) fn new(config: PrefixCacheConfig, block_size: usize, blocks: usize) -> Self {
         Self {
-            config,
+            enabled: config.enabled,
+            hasher: TextHasher::new(config),
             block_size,
+            marks: Arc::new(Marks::new(blocks)),
             // Twice what it holds: a table that is at most half full clears itself of the traces of
             // what was removed without new memory.
             by_hash: HashMap::with_capacity(2 * blocks),
@@ -134,47 +136,26 @@ impl PrefixIndex {
     }
 
     pub(crate) fn is_enabled(&self) -> bool {
-        self.config.enabled
+        self.enabled
     }
 
     /// Forgets everything.
     pub(crate) fn clear(&mut self) {
         self.by_hash.clear();
+        self.marks.clear_all();
         self.nodes.fill_with(|| None);
         self.evicted.clear();
     }
 
-    /// The hash of the empty text.
-    pub(crate) fn root(&self, salt: Option<&[u8]>) -> BlockHash {
-        let mut hash = self.hasher();
-        hash.write(&[u8::from(salt.is_some())]);
-        hash.write(salt.unwrap_or_default());
-        self.cut(hash)
+    /// How texts are named.
+    pub(crate) fn hasher(&self) -> TextHasher {
+        self.hasher
     }
 
-    /// The hash of a text and one more block.
-    pub(crate) fn extend(&self, text: BlockHash, tokens: &[TokenId]) -> BlockHash {
-        let mut hash = self.hasher();
-        hash.write(&text.0.to_le_bytes());
-        let (pairs, rest) = tokens.as_chunks::<2>();
-        for [first, second] in pairs {
-            let pair = u64::from(first.get()) | (u64::from(second.get()) << 32);
-            hash.write(&pair.to_le_bytes());
-        }
-        for token in rest {
-            hash.write(&token.get().to_le_bytes());
-        }
-        self.cut(hash)
-    }
-
-    fn hasher(&self) -> SipHasher24 {
-        let [first, second] = self.config.key.0;
-        SipHasher24::new_with_keys(first, second)
-    }
-
-    fn cut(&self, hash: SipHasher24) -> BlockHash {
-        let surplus = 128_u32.saturating_sub(self.config.hash_bits);
-        BlockHash(hash.finish128().as_u128().checked_shr(surplus).unwrap_or(0))
+    /// What other threads see of the index.
+    pub(crate) fn preview(&self) -> Preview {
+        let hasher = self.enabled.then_some(self.hasher);
+        Preview::new(hasher, self.block_size, Arc::clone(&self.marks))
     }
 
     pub(crate) fn find(&self, content: &Content<'_>) -> Known {
@@ -210,12 +191,14 @@ impl PrefixIndex {
             salt: content.salt.filter(|_| first).map(Box::from),
         });
         self.by_hash.insert(content.hash, block);
+        self.marks.set(content.hash);
     }
 
     /// Forgets what a block holds, because it will hold something else.
     pub(crate) fn evict(&mut self, block: BlockId) {
         if let Some(node) = self.nodes[block.index()].take() {
             self.by_hash.remove(&node.hash);
+            self.marks.clear(node.hash);
             self.evicted.note(node.hash);
         }
     }
@@ -311,7 +294,7 @@ mod tests {
         tokens: &'a [TokenId],
     ) -> Content<'a> {
         Content {
-            hash: index.extend(index.root(salt), tokens),
+            hash: index.hasher().extend(index.hasher().root(salt), tokens),
             parent: None,
             tokens,
             salt,
@@ -340,7 +323,7 @@ mod tests {
         let first = content(&index, None, &text);
         index.insert(BlockId::new(0), &first);
         let child = Content {
-            hash: index.extend(first.hash, &next),
+            hash: index.hasher().extend(first.hash, &next),
             parent: Some(BlockId::new(0)),
             tokens: &next,
             salt: None,

@@ -1,13 +1,12 @@
 //! Who may join: a pure policy over numbers.
 
-use std::time::Duration;
-
 use forthwith_core::request::GenerationRequest;
 use forthwith_core::units::{Blocks, Tokens};
 
-use crate::cost::Outlook;
-use crate::group::Submission;
+use crate::group::{Expectation, Submission};
 use crate::handle::SubmitError;
+use crate::kv::Foreseen;
+use crate::outlook::{Load, Newcomer, Outlook};
 
 /// What the cache can hold at most.
 #[derive(Clone, Copy, Debug)]
@@ -56,43 +55,68 @@ pub(crate) struct QueueLimits {
 }
 
 /// How much waits.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct QueueLoad {
     pub(crate) requests: usize,
     pub(crate) tokens: Tokens,
 }
 
 impl QueueLimits {
-    /// Refuses requests beyond what may wait, and those that would be answered too late for them.
-    /// An empty queue takes a prompt of any length. Tells when the first token is expected.
+    /// Refuses requests beyond what may wait. An empty queue takes a prompt of any length.
     pub(crate) fn check(
         self,
         load: QueueLoad,
         outlook: &Outlook,
         coming: &[Submission],
-    ) -> Result<Option<Duration>, SubmitError> {
+    ) -> Result<(), SubmitError> {
         let prompts = coming.iter().map(|(request, _)| request.prompt().len());
-        let longest = prompts.max().unwrap_or(0);
-        let tokens = load.tokens + Tokens::new(longest);
+        let tokens = load.tokens + Tokens::new(prompts.max().unwrap_or(0));
         let few = load.requests + coming.len() <= self.requests;
-        if !few || (tokens > self.tokens && load.requests > 0) {
-            return Err(SubmitError::Busy {
-                waiting: load.requests,
-                limit: self.requests,
-                waiting_tokens: load.tokens,
-                token_limit: self.tokens,
-                retry_after: outlook.room(load.requests, load.tokens.get()),
-            });
+        if few && (tokens <= self.tokens || load.requests == 0) {
+            return Ok(());
         }
-        let expected = outlook.first_token(longest, load.requests, load.tokens.get());
-        let limits = coming.iter().map(|(request, _)| request.scheduling());
-        let limit = limits.filter_map(|s| s.max_time_to_first_token).min();
-        match (expected, limit) {
-            (Some(expected), Some(limit)) if expected > limit => {
-                Err(SubmitError::TooSlow { expected, limit })
-            }
-            _ => Ok(expected),
+        Err(SubmitError::Busy {
+            waiting: load.requests,
+            limit: self.requests,
+            waiting_tokens: load.tokens,
+            token_limit: self.tokens,
+            retry_after: outlook.time_to_room(Load {
+                requests: load.requests,
+                tokens: load.tokens.get(),
+            }),
+        })
+    }
+}
+
+/// Says when the first token of requests that come together is expected, and refuses them if that is
+/// too late for one of them.
+pub(crate) fn expect(
+    coming: &[Submission],
+    foreseen: Vec<Foreseen>,
+    outlook: &Outlook,
+    unseen: impl Fn(i32) -> Load,
+) -> Result<Expectation, SubmitError> {
+    let requests = || coming.iter().map(|(request, _)| request);
+    let newcomers = requests()
+        .zip(&foreseen)
+        .map(|(request, foreseen)| Newcomer {
+            priority: request.scheduling().priority,
+            tenant: request.scheduling().tenant,
+            prompt: request.prompt().len() - foreseen.cached,
+            cached: foreseen.cached,
+        });
+    let longest = newcomers.max_by_key(|newcomer| newcomer.prompt);
+    let first_token =
+        longest.and_then(|newcomer| outlook.first_token(&newcomer, unseen(newcomer.priority)));
+    let limit = requests().filter_map(|request| request.scheduling().max_time_to_first_token);
+    match (first_token, limit.min()) {
+        (Some(expected), Some(limit)) if expected > limit => {
+            Err(SubmitError::TooSlow { expected, limit })
         }
+        _ => Ok(Expectation {
+            foreseen,
+            first_token,
+        }),
     }
 }
 

@@ -14,10 +14,11 @@ use std::time::Duration;
 use forthwith_core::executor::KvGeometry;
 use forthwith_core::units::{BlockId, SeqId, Tokens};
 
-use crate::cost::{Outlook, PredictionError, Rates, Work};
+use crate::cost::{PredictionError, Rates};
 use crate::engine::EngineConfig;
 use crate::event::FinishReason;
 use crate::kv::BlockPool;
+use crate::outlook::{Outlook, Waiting};
 use crate::report::Counters;
 use crate::sampling::{Choice, SampleError};
 use crate::sequence::{End, Sequence};
@@ -45,8 +46,9 @@ pub(crate) struct Scheduler {
 
 impl Scheduler {
     pub(crate) fn new(geometry: KvGeometry, mut config: EngineConfig) -> Self {
-        config.max_running = config.max_running.max(1);
         config.max_step_tokens = config.max_step_tokens.max(Tokens::new(1));
+        // Each of them may need a token of every step.
+        config.max_running = config.max_running.clamp(1, config.max_step_tokens.get());
         config.least_piece = config.least_piece.max(Tokens::new(1));
         Self {
             queue: Queue::new(&config.tenant_weights),
@@ -75,21 +77,30 @@ impl Scheduler {
         self.first_token_prediction
     }
 
-    /// What is known of the near future.
-    pub(crate) fn outlook(&self, rates: Rates) -> Outlook {
-        let mut outlook = Outlook {
-            rates,
-            decoding: Work::default(),
-            pending: 0,
-            places: self.config.max_running.saturating_sub(self.running.len()),
-            step_tokens: self.config.max_step_tokens.get(),
-            answer: self.answer,
-        };
-        for sequence in &self.running {
-            outlook.decoding.add(1, sequence.length().get());
-            outlook.pending += sequence.pending() - 1;
+    /// Says who came to wait and who left.
+    pub(crate) fn tell_waiting(&mut self, waiting: &mut Waiting) {
+        for change in self.queue.changes() {
+            waiting.apply(change);
         }
-        outlook
+    }
+
+    /// Says what runs, and how fast.
+    pub(crate) fn tell_running(&self, outlook: &mut Outlook, rates: Rates) {
+        outlook.begin(rates, self.answer);
+        for sequence in &self.running {
+            outlook.add_running(sequence);
+        }
+        let work = outlook.decoding;
+        let step = self.config.max_step_tokens.get();
+        let range = (
+            self.config.least_piece.get(),
+            step.saturating_sub(work.decodes),
+        );
+        let room = self.config.target_gap.room(&rates, work, 0, range);
+        outlook.end(
+            self.config.max_running.saturating_sub(self.running.len()),
+            room,
+        );
     }
 
     /// Prompt tokens of those who wait.
@@ -130,9 +141,9 @@ impl Scheduler {
     }
 
     fn cancel_follower(&mut self, id: SeqId, now: Duration) {
-        let mut leaders = self.running.iter_mut().chain(self.queue.iter_mut());
-        if let Some(follower) = leaders.find_map(|leader| leader.remove_follower(id)) {
-            drop(leaders);
+        let mut running = self.running.iter_mut();
+        let follower = running.find_map(|leader| leader.remove_follower(id));
+        if let Some(follower) = follower.or_else(|| self.queue.remove_follower(id)) {
             self.parked -= 1;
             self.tell_end(follower, End::Finished(FinishReason::Cancelled), now);
         }
@@ -297,11 +308,13 @@ impl Scheduler {
         }
     }
 
-    /// Checks that blocks and owners add up and that every sequence stands where it should.
+    /// Checks that blocks and owners add up and that every sequence stands where it should, and that
+    /// others know who waits.
     ///
     /// # Panics
     /// If not.
-    pub(crate) fn check_invariants(&self) {
+    pub(crate) fn check_invariants(&self, waiting: &Waiting) {
+        waiting.check(self.queue.loads());
         self.pool
             .check_invariants(self.running.iter().map(|sequence| sequence.table.blocks()));
         for sequence in &self.running {
@@ -325,6 +338,7 @@ mod tests {
     use forthwith_core::units::{Blocks, Bytes, TokenId};
 
     use super::*;
+    use crate::outlook::Change;
 
     const GEOMETRY: KvGeometry = KvGeometry {
         block_size: Tokens::new(4),
@@ -361,6 +375,15 @@ mod tests {
         scheduler
     }
 
+    fn check(scheduler: &mut Scheduler) {
+        let mut waiting = Waiting::default();
+        for (line, load) in scheduler.queue.loads() {
+            let came = true;
+            waiting.apply(Change { line, came, load });
+        }
+        scheduler.check_invariants(&waiting);
+    }
+
     fn planned(scheduler: &mut Scheduler) -> Vec<(usize, usize, bool)> {
         let mut plan = StepPlan::default();
         scheduler.plan(&mut plan, &Rates::default(), Duration::ZERO);
@@ -372,7 +395,7 @@ mod tests {
             }));
         }
         scheduler.commit(&plan, &mut choices, Duration::ZERO);
-        scheduler.check_invariants();
+        check(scheduler);
         let row = |s: &plan::PlannedSegment| (s.sequence, s.tokens, s.samples);
         plan.segments.iter().map(row).collect()
     }
@@ -411,7 +434,7 @@ mod tests {
         scheduler.plan(&mut plan, &Rates::default(), Duration::ZERO);
         plan.segments.truncate(1);
         scheduler.fail_step(&plan, "a fault", Duration::ZERO);
-        scheduler.check_invariants();
+        check(&mut scheduler);
         assert_eq!(scheduler.counters().failed, 1);
         assert_eq!((scheduler.running().len(), scheduler.waiting()), (0, 1));
         assert_eq!(scheduler.pool().used(), Blocks::ZERO);

@@ -1,8 +1,8 @@
 //! One step's plan: who takes part, with how many tokens.
 //!
 //! Whoever has one token to compute goes first, so a long prompt never holds up an answer; then
-//! prompts in order of rank fill what is left of the step. A sequence joins only where a token is
-//! left for it, so there are never more sequences than a step has tokens, and each moves in each step.
+//! prompts, those that wait among them, fill what is left of the step in order of priority. A sequence
+//! joins only where a token is left for it, so there are never more sequences than a step has tokens.
 
 use std::time::Duration;
 
@@ -32,6 +32,7 @@ pub(crate) struct StepPlan {
     pub(crate) segments: Vec<PlannedSegment>,
     pub(crate) admitted: usize,
     pub(crate) preempted: usize,
+    pub(crate) displaced: usize,
     pub(crate) expired: usize,
     /// Blocks to copy before the step, from and to.
     pub(crate) copies: Vec<(BlockId, BlockId)>,
@@ -45,6 +46,7 @@ impl StepPlan {
         self.segments.clear();
         self.admitted = 0;
         self.preempted = 0;
+        self.displaced = 0;
         self.copies.clear();
         self.budget = budget;
     }
@@ -93,10 +95,11 @@ impl Scheduler {
         if !self.running.is_sorted_by_key(Sequence::rank) {
             self.running.sort_unstable_by_key(Sequence::rank);
         }
+        self.make_way(plan);
         self.plan_decodes(plan);
         self.keep_the_gap(plan, rates);
-        self.plan_prefills(plan);
-        self.admit(plan, now);
+        self.plan_prefills(plan, now);
+        self.admit(plan, None, now);
     }
 
     fn plan_decodes(&mut self, plan: &mut StepPlan) {
@@ -128,10 +131,14 @@ impl Scheduler {
         plan.budget = target_gap.room(rates, work, position, range);
     }
 
-    fn plan_prefills(&self, plan: &mut StepPlan) {
-        for (index, sequence) in self.running.iter().enumerate() {
-            if sequence.pending() > 1 {
-                plan.add(index, sequence.pending());
+    /// Gives running prompts what they need, in order of rank, after those of a better priority that
+    /// still wait.
+    fn plan_prefills(&mut self, plan: &mut StepPlan, now: Duration) {
+        for index in 0..self.running.len() {
+            let (pending, rank) = (self.running[index].pending(), self.running[index].rank());
+            if pending > 1 {
+                self.admit(plan, Some(rank.priority), now);
+                plan.add(index, pending);
             }
         }
     }
@@ -148,13 +155,16 @@ impl Scheduler {
         }
     }
 
-    /// Lets waiting sequences join in order while the step, the cache and the number of places
-    /// allow it.
-    fn admit(&mut self, plan: &mut StepPlan, now: Duration) {
+    /// Lets waiting sequences, perhaps only those before a priority, join in order while the step,
+    /// the cache and the number of places allow it.
+    fn admit(&mut self, plan: &mut StepPlan, before: Option<i32>, now: Duration) {
         while plan.budget > 0 && self.running.len() < self.config.max_running {
             let Some(first) = self.queue.next() else {
                 return;
             };
+            if before.is_some_and(|priority| first.rank().priority >= priority) {
+                return;
+            }
             let reserve = self.pool.total().get() * self.config.watermark_percent / 100;
             let may_join = |needed, pool: &BlockPool| {
                 admission::may_join(

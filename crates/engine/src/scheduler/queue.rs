@@ -15,6 +15,7 @@ use std::time::Duration;
 use forthwith_core::units::{SeqId, TenantId};
 
 use super::tenants::{Served, Tenants};
+use crate::outlook::{Change, Line, Load};
 use crate::sequence::{Rank, Sequence};
 
 #[derive(Debug, Default)]
@@ -35,6 +36,8 @@ pub(crate) struct Queue {
     tenants: Tenants,
     /// Tokens that those who wait have to compute, as far as they are known.
     tokens: usize,
+    /// Who came and left since this was last asked for.
+    changes: Vec<Change>,
 }
 
 impl Queue {
@@ -47,6 +50,7 @@ impl Queue {
             deadlines: BTreeSet::new(),
             tenants: Tenants::new(weights),
             tokens: 0,
+            changes: Vec::new(),
         }
     }
 
@@ -58,6 +62,42 @@ impl Queue {
         self.tokens
     }
 
+    /// Who came and left since the last call.
+    pub(crate) fn changes(&mut self) -> impl Iterator<Item = Change> {
+        self.changes.drain(..)
+    }
+
+    /// Where everybody stands.
+    pub(crate) fn loads(&self) -> impl Iterator<Item = (Line, Load)> {
+        self.iter()
+            .map(|sequence| (line_of(sequence), sequence.load()))
+    }
+
+    fn count(&mut self, sequence: &Sequence, came: bool) {
+        if came {
+            self.tokens += sequence.length().get();
+        } else {
+            self.tokens -= sequence.length().get();
+        }
+        self.changes.push(Change {
+            line: line_of(sequence),
+            came,
+            load: sequence.load(),
+        });
+    }
+
+    /// One who came with others has left, and the prompt is theirs.
+    fn count_one_less(&mut self, line: Line) {
+        self.changes.push(Change {
+            line,
+            came: false,
+            load: Load {
+                requests: 1,
+                tokens: 0,
+            },
+        });
+    }
+
     pub(crate) fn tenants(&mut self) -> &mut Tenants {
         &mut self.tenants
     }
@@ -66,8 +106,13 @@ impl Queue {
         self.returned.values().chain(self.fresh.values())
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Sequence> {
-        self.returned.values_mut().chain(self.fresh.values_mut())
+    /// Takes out one who waits for the prompt of another that waits.
+    pub(crate) fn remove_follower(&mut self, id: SeqId) -> Option<Sequence> {
+        let mut leaders = self.returned.values_mut().chain(self.fresh.values_mut());
+        let (follower, line) =
+            leaders.find_map(|leader| Some((leader.remove_follower(id)?, line_of(leader))))?;
+        self.count_one_less(line);
+        Some(follower)
     }
 
     /// Takes in a sequence that comes for the first time, as the last of its lane.
@@ -78,7 +123,7 @@ impl Queue {
     /// Takes in a sequence that was here, or that takes the place of one that was.
     pub(crate) fn put_back(&mut self, sequence: Sequence) {
         if sequence.has_joined() {
-            self.tokens += sequence.length().get();
+            self.count(&sequence, true);
             self.deadlines.extend(deadline_of(&sequence));
             self.returned.insert(sequence.rank(), sequence);
         } else {
@@ -89,7 +134,7 @@ impl Queue {
     fn enter(&mut self, sequence: Sequence, push: fn(&mut VecDeque<SeqId>, SeqId)) {
         let (priority, tenant) = lane_of(&sequence);
         self.tenants.arrive(tenant);
-        self.tokens += sequence.length().get();
+        self.count(&sequence, true);
         self.deadlines.extend(deadline_of(&sequence));
         let lane = self.lanes.entry((priority, tenant)).or_default();
         if lane.ids.is_empty() {
@@ -152,6 +197,7 @@ impl Queue {
         let place = lane.ids.iter_mut().find(|other| **other == leader)?;
         *place = heir.id;
         self.deadlines.extend(deadline_of(&heir));
+        self.count_one_less(line_of(&heir));
         self.fresh.insert(heir.id, heir);
         let leader = self.fresh.remove(&leader)?;
         self.forget_deadline(&leader);
@@ -194,7 +240,7 @@ impl Queue {
 
     fn leave_returned(&mut self, rank: Rank) -> Option<Sequence> {
         let sequence = self.returned.remove(&rank)?;
-        self.tokens -= sequence.length().get();
+        self.count(&sequence, false);
         self.forget_deadline(&sequence);
         Some(sequence)
     }
@@ -203,7 +249,7 @@ impl Queue {
         let sequence = self.fresh.remove(&id)?;
         let key = lane_of(&sequence);
         let (priority, tenant) = key;
-        self.tokens -= sequence.length().get();
+        self.count(&sequence, false);
         self.tenants.leave(tenant);
         self.forget_deadline(&sequence);
         if let Some(lane) = self.lanes.get_mut(&key) {
@@ -250,6 +296,11 @@ impl Queue {
 fn deadline_of(sequence: &Sequence) -> Option<(Duration, SeqId, Option<Rank>)> {
     let rank = sequence.has_joined().then(|| sequence.rank());
     Some((sequence.deadline()?, sequence.id, rank))
+}
+
+fn line_of(sequence: &Sequence) -> Line {
+    let (priority, tenant) = lane_of(sequence);
+    (priority, (!sequence.has_joined()).then_some(tenant))
 }
 
 fn lane_of(sequence: &Sequence) -> (i32, TenantId) {

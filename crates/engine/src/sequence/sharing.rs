@@ -29,6 +29,11 @@ impl Sharing {
             stop: ReuseStop::NotBegun,
         }
     }
+
+    /// Takes what is known already of the text.
+    pub(super) fn know(&mut self, chain: Vec<BlockHash>) {
+        self.chain = chain;
+    }
 }
 
 /// Where a sequence can begin, beside the blocks that it shares.
@@ -194,15 +199,15 @@ impl Sequence {
 
     /// What a full block of this text holds.
     fn content(&mut self, block: usize, parent: Option<BlockId>, pool: &BlockPool) -> Content<'_> {
-        let size = pool.block_size().get();
+        let (size, hasher) = (pool.block_size().get(), pool.index().hasher());
         while self.sharing.chain.len() <= block {
             let next = self.sharing.chain.len();
             let text = match self.sharing.chain.last() {
                 Some(&text) => text,
-                None => pool.index().root(self.request.cache_salt()),
+                None => hasher.root(self.request.cache_salt()),
             };
             let tokens = &self.tokens[next * size..(next + 1) * size];
-            self.sharing.chain.push(pool.index().extend(text, tokens));
+            self.sharing.chain.push(hasher.extend(text, tokens));
         }
         Content {
             hash: self.sharing.chain[block],

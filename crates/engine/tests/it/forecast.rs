@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forthwith_core::clock::ManualClock;
-use forthwith_core::request::GenerationRequest;
-use forthwith_engine::{Engine, PredictionError, SubmitError, TargetGap};
+use forthwith_core::request::{GenerationRequest, Scheduling};
+use forthwith_core::units::TenantId;
+use forthwith_engine::{Engine, EngineHandle, PredictionError, SubmitError, TargetGap};
 
 use crate::world::{Log, MODEL, Shape, Timed, greedy, parts, request, run_dry, tokens};
 
@@ -99,6 +100,61 @@ fn whoever_cannot_be_answered_in_time_is_refused_with_the_numbers() {
         .submit(hurried(&[1; 20], 60), Log::default().sink())
         .unwrap();
     run_dry(&mut engine);
+}
+
+/// A request that allows little more than its own prompt takes.
+fn hurried_as(prompt: &[u32], milliseconds: u64, priority: i32, tenant: u64) -> GenerationRequest {
+    let mut parts = parts(prompt, 5);
+    parts.scheduling = Scheduling {
+        priority,
+        tenant: TenantId::new(tenant),
+        max_time_to_first_token: Some(Duration::from_millis(milliseconds)),
+        ..Scheduling::default()
+    };
+    request(parts)
+}
+
+#[test]
+fn only_those_who_go_first_count_as_ahead() {
+    let mut engine = seasoned(Shape::default());
+    for _ in 0..10 {
+        engine
+            .submit(greedy(&[2; 60], 2), Log::default().sink())
+            .unwrap();
+    }
+    let mut expected = |priority, tenant| {
+        let request = hurried_as(&[1; 20], 0, priority, tenant);
+        match engine.submit(request, Log::default().sink()) {
+            Err(SubmitError::TooSlow { expected, .. }) => expected.as_millis(),
+            other => panic!("{other:?}"),
+        }
+    };
+    // 600 tokens in steps of 16 and 17 ms, then 20 of its own.
+    assert!((600..720).contains(&expected(0, 0)), "{}", expected(0, 0));
+    assert!((600..720).contains(&expected(1, 9)));
+    // Tenant 0 has its turn with one of its ten.
+    assert!((80..110).contains(&expected(0, 9)), "{}", expected(0, 9));
+    assert!((20..30).contains(&expected(-1, 0)), "{}", expected(-1, 0));
+}
+
+#[test]
+fn what_the_cache_holds_takes_no_time() {
+    let mut engine = seasoned(Shape::default());
+    let prompt: Vec<u32> = (0..40).map(|at| at * 7 % 50).collect();
+    engine
+        .submit(greedy(&prompt, 1), Log::default().sink())
+        .unwrap();
+    run_dry(&mut engine);
+    let handle = EngineHandle::spawn(engine);
+    let submit = |prompt: &[u32]| {
+        let log = Log::default();
+        handle.submit(hurried(prompt, 20), log.sink()).map(drop)
+    };
+    let error = submit(&[3; 40]).unwrap_err();
+    assert!(matches!(error, SubmitError::TooSlow { .. }), "{error}");
+    submit(&prompt).unwrap();
+    handle.shutdown(true);
+    handle.join();
 }
 
 #[test]

@@ -144,6 +144,88 @@ fn a_full_cache_sends_the_last_priority_away_first() {
 }
 
 #[test]
+fn a_better_priority_takes_the_place_of_the_last_of_a_worse_one() {
+    let mut engine = engine(Shape {
+        max_running: 2,
+        ..Shape::default()
+    });
+    let logs: [Log; 4] = std::array::from_fn(|_| Log::default());
+    let submit = |engine: &mut Engine, index: usize, priority: i32| {
+        let prompt = [u32::try_from(index).unwrap(); 6];
+        let request = ranked(&prompt, 12, priority, 0);
+        engine.submit(request, logs[index].sink()).unwrap();
+    };
+    submit(&mut engine, 0, 5);
+    submit(&mut engine, 1, 5);
+    engine.step();
+    submit(&mut engine, 2, 5);
+    assert_eq!(engine.step().displaced, 0, "equals wait");
+    submit(&mut engine, 3, 4);
+    let report = engine.step();
+    assert_eq!((report.displaced, report.admitted), (1, 1));
+    assert_eq!(logs[3].tokens().len(), 1, "it begins at once");
+    assert_eq!(
+        [0, 1].map(|index: usize| logs[index].tokens().len()),
+        [3, 2]
+    );
+    let mut order = Vec::new();
+    while !engine.is_idle() {
+        assert_eq!(engine.step().displaced, 0, "nobody takes the place back");
+        let ended = (0..4).filter(|&index| logs[index].has_ended());
+        let fresh: Vec<usize> = ended.filter(|index| !order.contains(index)).collect();
+        order.extend(fresh);
+    }
+    assert_eq!(
+        order,
+        [0, 3, 1, 2],
+        "the displaced one is the first to come back"
+    );
+    assert_eq!(engine.snapshot().counters.displacements, 1);
+    for (id, log) in (0..).zip(&logs) {
+        let whole = MODEL.continue_greedily(&tokens(&[id; 6]), 12);
+        assert_eq!(log.tokens(), whole);
+    }
+}
+
+#[test]
+fn nobody_makes_way_for_whoever_cannot_begin() {
+    let mut engine = engine(Shape {
+        max_running: 2,
+        ..Shape::default()
+    });
+    let sink = || Log::default().sink();
+    engine.submit(ranked(&[1], 40, 5, 0), sink()).unwrap();
+    engine.step();
+    engine.submit(ranked(&[2; 64], 4, 0, 0), sink()).unwrap();
+    engine.step();
+    let log = Log::default();
+    engine.submit(ranked(&[3], 4, 0, 0), log.sink()).unwrap();
+    for _ in 0..3 {
+        assert_eq!(engine.step().displaced, 0, "a prompt fills the steps");
+    }
+    assert_eq!(engine.step().displaced, 1);
+    assert_eq!(log.tokens().len(), 1);
+    run_dry(&mut engine);
+}
+
+#[test]
+fn a_prompt_of_a_better_priority_goes_before_one_that_has_begun() {
+    let mut engine = engine(Shape::default());
+    let logs = [Log::default(), Log::default()];
+    engine
+        .submit(ranked(&[1; 60], 4, 5, 0), logs[0].sink())
+        .unwrap();
+    engine.step();
+    engine
+        .submit(ranked(&[2; 10], 4, 0, 0), logs[1].sink())
+        .unwrap();
+    engine.step();
+    assert_eq!(logs[1].tokens().len(), 1);
+    assert!(logs[0].tokens().is_empty());
+    run_dry(&mut engine);
+}
+
+#[test]
 fn whoever_has_waited_too_long_is_told() {
     let clock = Arc::new(ManualClock::default());
     let shape = Shape {

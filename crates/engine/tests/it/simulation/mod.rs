@@ -39,7 +39,7 @@ fn every_world_ends_well() {
     eprintln!("{seeds} worlds: {totals:?}");
     if seeds >= SEEDS {
         assert!(totals.finished > 0 && totals.cancelled > 0 && totals.failed > 0);
-        assert!(totals.preemptions > 0 && totals.refused > 0);
+        assert!(totals.preemptions > 0 && totals.displacements > 0 && totals.refused > 0);
         assert!(totals.cached_tokens > 0 && totals.evictions > 0 && totals.expired > 0);
         assert!(totals.timed_out > 0);
         assert!(totals.too_slow > 0 && totals.copied_blocks > 0);

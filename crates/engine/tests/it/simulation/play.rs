@@ -20,6 +20,7 @@ pub(super) struct Tally {
     pub(super) refused: u64,
     pub(super) too_slow: u64,
     pub(super) preemptions: u64,
+    pub(super) displacements: u64,
     pub(super) cached_tokens: u64,
     pub(super) evictions: u64,
     pub(super) expired: u64,
@@ -36,6 +37,7 @@ impl Tally {
         self.refused += other.refused;
         self.too_slow += other.too_slow;
         self.preemptions += other.preemptions;
+        self.displacements += other.displacements;
         self.cached_tokens += other.cached_tokens;
         self.evictions += other.evictions;
         self.expired += other.expired;
@@ -238,6 +240,8 @@ impl World<'_> {
         assert!(report.sampled <= report.segments);
         let preempted = after.counters.preemptions - before.counters.preemptions;
         assert_eq!(report.preempted as u64, preempted);
+        let displaced = after.counters.displacements - before.counters.displacements;
+        assert_eq!(report.displaced as u64, displaced);
         self.check_ages();
     }
 
@@ -271,6 +275,7 @@ impl World<'_> {
             // Not told by events.
             prompt_tokens: snapshot.counters.prompt_tokens,
             preemptions: snapshot.counters.preemptions,
+            displacements: snapshot.counters.displacements,
             evictions: snapshot.counters.evictions,
             copied_blocks: snapshot.counters.copied_blocks,
             steps: snapshot.counters.steps,
@@ -372,6 +377,7 @@ impl World<'_> {
             refused: self.refused,
             too_slow: self.too_slow,
             preemptions: counters.preemptions,
+            displacements: counters.displacements,
             cached_tokens: counters.cached_tokens,
             evictions: counters.evictions,
             expired: counters.expired,
