@@ -159,23 +159,14 @@ impl AttendSplit<'_> {
             reset(&mut state(self.states, query, head_dim));
         }
         let first_block = self.split * SPLIT / BLOCK;
-        let last = self
-            .queries
-            .iter()
-            .map(|query| query.end)
-            .max()
-            .unwrap_or(0);
+        let ends = self.queries.iter().map(|query| query.end);
+        let last = ends.max().unwrap_or(0);
         let end_block = last.div_ceil(BLOCK).min(first_block + SPLIT / BLOCK);
         for block in first_block..end_block {
             let start = block * BLOCK;
+            let (id, head) = (self.blocks[block], self.kv_head);
             // SAFETY: a barrier separates the writers of the cache from attention.
-            let (keys, values) = unsafe {
-                let id = self.blocks[block];
-                (
-                    self.kv.keys(id, self.kv_head),
-                    self.kv.values(id, self.kv_head),
-                )
-            };
+            let (keys, values) = unsafe { (self.kv.keys(id, head), self.kv.values(id, head)) };
             let mut at = 0;
             while at < self.queries.len() {
                 let (first, end) = self.queries[at].within(start);
