@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use forthwith_engine::EngineSnapshot;
+use forthwith_engine::{EngineSnapshot, PredictionError};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -18,7 +18,7 @@ pub(super) struct Engines(Models);
 /// Names, meaning, and where the number is found.
 type Row<T> = (&'static [&'static str], &'static str, fn(&Sum) -> T);
 
-const GAUGES: [Row<f64>; 5] = [
+const GAUGES: [Row<f64>; 11] = [
     (
         &["forthwith_requests_running", "vllm:num_requests_running"],
         "Requests in the batch",
@@ -30,9 +30,19 @@ const GAUGES: [Row<f64>; 5] = [
         |sum| count(sum.waiting),
     ),
     (
+        &["forthwith_waiting_tokens"],
+        "Prompt tokens in the queue",
+        |sum| count(sum.waiting_tokens),
+    ),
+    (
         &["forthwith_kv_blocks_used"],
         "Cache blocks in use",
         |sum| count(sum.kv_used),
+    ),
+    (
+        &["forthwith_kv_blocks_cached"],
+        "Cache blocks that are free and would be found again",
+        |sum| count(sum.kv_cached),
     ),
     (
         &["forthwith_kv_blocks_total"],
@@ -44,9 +54,63 @@ const GAUGES: [Row<f64>; 5] = [
         "Cache in use, 0 to 1",
         |sum| count(sum.kv_used) / count(sum.kv_total.max(1)),
     ),
+    (
+        &["forthwith_step_prediction_error_ratio"],
+        "Mean error of predicted step times, whatever its sign, in mean step times",
+        |sum| sum.step.error_ratio(),
+    ),
+    (
+        &["forthwith_step_prediction_bias_ratio"],
+        "Mean error of predicted step times, positive if too long, in mean step times",
+        |sum| sum.step.bias_ratio(),
+    ),
+    (
+        &["forthwith_first_token_prediction_error_ratio"],
+        "Mean error of predicted times to the first token, whatever its sign, in mean such times",
+        |sum| sum.first_token.error_ratio(),
+    ),
+    (
+        &["forthwith_first_token_prediction_bias_ratio"],
+        "Mean error of predicted times to the first token, positive if too long, in mean such times",
+        |sum| sum.first_token.bias_ratio(),
+    ),
 ];
 
-const COUNTERS: [Row<u64>; 8] = [
+/// The sums behind the ratios, so that whoever scrapes can take them over any stretch of time.
+const SECONDS: [Row<f64>; 6] = [
+    (
+        &["forthwith_step_prediction_error_seconds"],
+        "Errors of predicted step times, whatever their sign",
+        |sum| sum.step.error,
+    ),
+    (
+        &["forthwith_step_predicted_seconds"],
+        "Predicted times of steps",
+        |sum| sum.step.predicted,
+    ),
+    (
+        &["forthwith_step_seconds"],
+        "Times of those steps that were predicted",
+        |sum| sum.step.actual,
+    ),
+    (
+        &["forthwith_first_token_prediction_error_seconds"],
+        "Errors of predicted times to the first token, whatever their sign",
+        |sum| sum.first_token.error,
+    ),
+    (
+        &["forthwith_first_token_predicted_seconds"],
+        "Predicted times to the first token",
+        |sum| sum.first_token.predicted,
+    ),
+    (
+        &["forthwith_first_token_seconds"],
+        "Times to those first tokens that were predicted",
+        |sum| sum.first_token.actual,
+    ),
+];
+
+const COUNTERS: [Row<u64>; 10] = [
     (
         &["forthwith_prompt_tokens", "vllm:prompt_tokens"],
         "Prompt tokens computed",
@@ -84,6 +148,16 @@ const COUNTERS: [Row<u64>; 8] = [
     (&["forthwith_steps"], "Passes over the weights", |sum| {
         sum.steps
     }),
+    (
+        &["forthwith_step_predictions"],
+        "Steps whose time was predicted",
+        |sum| sum.step.count,
+    ),
+    (
+        &["forthwith_first_token_predictions"],
+        "First tokens whose time was predicted",
+        |sum| sum.first_token.count,
+    ),
     (&["forthwith_step_faults"], "Passes that failed", |sum| {
         sum.faults
     }),
@@ -94,6 +168,8 @@ const COUNTERS: [Row<u64>; 8] = [
 struct Sum {
     running: usize,
     waiting: usize,
+    waiting_tokens: usize,
+    kv_cached: usize,
     kv_used: usize,
     kv_total: usize,
     prompt_tokens: u64,
@@ -103,6 +179,43 @@ struct Sum {
     preemptions: u64,
     steps: u64,
     faults: u64,
+    step: Prediction,
+    first_token: Prediction,
+}
+
+/// Predictions and what happened, in seconds.
+#[derive(Default)]
+struct Prediction {
+    count: u64,
+    error: f64,
+    predicted: f64,
+    actual: f64,
+}
+
+impl Prediction {
+    fn add(&mut self, more: PredictionError) {
+        self.count += more.count;
+        self.error += more.error.as_secs_f64();
+        self.predicted += more.predicted.as_secs_f64();
+        self.actual += more.actual.as_secs_f64();
+    }
+
+    fn error_ratio(&self) -> f64 {
+        self.share(self.error)
+    }
+
+    fn bias_ratio(&self) -> f64 {
+        self.share(self.predicted - self.actual)
+    }
+
+    /// Nothing is off while nothing was predicted.
+    fn share(&self, seconds: f64) -> f64 {
+        if self.actual > 0.0 {
+            seconds / self.actual
+        } else {
+            0.0
+        }
+    }
 }
 
 impl Engines {
@@ -121,6 +234,8 @@ impl Sum {
     fn add(&mut self, snapshot: &EngineSnapshot) {
         self.running += snapshot.running;
         self.waiting += snapshot.waiting;
+        self.waiting_tokens += snapshot.waiting_tokens.get();
+        self.kv_cached += snapshot.kv_cached.get();
         self.kv_used += snapshot.kv_used.get();
         self.kv_total += snapshot.kv_total.get();
         self.prompt_tokens += snapshot.counters.prompt_tokens;
@@ -130,6 +245,8 @@ impl Sum {
         self.preemptions += snapshot.counters.preemptions;
         self.steps += snapshot.counters.steps;
         self.faults += snapshot.counters.faults;
+        self.step.add(snapshot.step_prediction);
+        self.first_token.add(snapshot.first_token_prediction);
     }
 }
 
@@ -146,6 +263,9 @@ impl Collector for Engines {
             write(&mut encoder, names, help, &ConstGauge::new(read(&sum)))?;
         }
         for (names, help, read) in COUNTERS {
+            write(&mut encoder, names, help, &ConstCounter::new(read(&sum)))?;
+        }
+        for (names, help, read) in SECONDS {
             write(&mut encoder, names, help, &ConstCounter::new(read(&sum)))?;
         }
         match snapshots.first() {
@@ -179,4 +299,33 @@ fn write_cache_shape(
     let mut descriptor =
         encoder.encode_descriptor("vllm:cache_config_info", help, None, MetricType::Gauge)?;
     ConstGauge::new(1_i64).encode(descriptor.encode_family(&labels)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn ratios_are_of_what_happened() {
+        let mut prediction = Prediction::default();
+        assert_eq!(
+            (prediction.error_ratio(), prediction.bias_ratio()),
+            (0.0, 0.0)
+        );
+        // 3 s instead of 2 s on one engine, 1 s instead of 2 s on another.
+        for predicted in [3, 1] {
+            prediction.add(PredictionError {
+                count: 1,
+                error: Duration::from_secs(1),
+                predicted: Duration::from_secs(predicted),
+                actual: Duration::from_secs(2),
+            });
+        }
+        assert_eq!(
+            (prediction.error_ratio(), prediction.bias_ratio()),
+            (0.5, 0.0)
+        );
+        assert_eq!(prediction.count, 2);
+    }
 }

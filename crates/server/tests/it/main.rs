@@ -7,6 +7,7 @@ mod chat;
 mod completions;
 mod determinism;
 mod failures;
+mod faults;
 mod limits;
 mod observe;
 mod protocol;

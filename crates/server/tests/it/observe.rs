@@ -89,3 +89,77 @@ async fn metrics_tell_what_happened() {
         .filter_map(|line| line.strip_prefix("# TYPE "));
     insta::assert_snapshot!(names.collect::<Vec<_>>().join("\n"));
 }
+
+#[tokio::test]
+async fn a_stuck_step_makes_the_server_unready_until_it_ends() {
+    let client = Client::new();
+    client.gate.close();
+    let router = client.router.clone();
+    let asked = tokio::spawn(async move {
+        let request = Request::post("/v1/completions")
+            .header("content-type", "application/json")
+            .body(Body::from(r#"{"prompt":"the server","max_tokens":3}"#))
+            .unwrap();
+        send(&router, request).await
+    });
+    while client.engine.snapshot().running == 0 {
+        tokio::task::yield_now().await;
+    }
+    let minute = std::time::Duration::from_mins(1);
+    client.gate.clock.advance(minute);
+    assert_eq!(client.get("/health").await.status, 200, "not yet");
+    client.gate.clock.advance(minute);
+    let answer = client.get("/health").await;
+    assert_eq!(answer.error(503)["code"], "not_ready");
+    assert!(answer.headers.contains_key("retry-after"));
+    client.gate.open();
+    assert_eq!(asked.await.unwrap().status, 200);
+    while client.engine.snapshot().running > 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(client.get("/health").await.status, 200);
+}
+
+#[tokio::test]
+async fn metrics_tell_how_well_steps_are_predicted() {
+    let client = Client::new();
+    client.gate.slow_down();
+    for _ in 0..3 {
+        let answer = client
+            .complete(r#""prompt":"the server","max_tokens":20,"ignore_eos":true"#)
+            .await;
+        assert_eq!(answer.status, 200);
+    }
+    while client.engine.snapshot().running > 0 {
+        tokio::task::yield_now().await;
+    }
+    let metrics = client.get("/metrics").await.text;
+    let value = |name: &str| -> f64 {
+        let line = metrics
+            .lines()
+            .find(|line| line.starts_with(&format!("{name} ")));
+        let line = line.unwrap_or_else(|| panic!("{name}\n{metrics}"));
+        line.rsplit(' ').next().unwrap().parse().unwrap()
+    };
+    // All steps of this model take a millisecond.
+    let predictions = value("forthwith_step_predictions_total");
+    assert!(predictions >= 40.0, "{predictions}");
+    let seconds = value("forthwith_step_seconds_total");
+    assert!((seconds - predictions / 1e3).abs() < 1e-9, "{seconds}");
+    let predicted = value("forthwith_step_predicted_seconds_total");
+    let error = value("forthwith_step_prediction_error_seconds_total");
+    assert!(error < 0.1 * seconds, "{error} of {seconds}");
+    let ratios = [
+        ("forthwith_step_prediction_error_ratio", error / seconds),
+        (
+            "forthwith_step_prediction_bias_ratio",
+            (predicted - seconds) / seconds,
+        ),
+    ];
+    for (name, expected) in ratios {
+        assert!((value(name) - expected).abs() < 1e-9, "{name}");
+    }
+    assert!(value("forthwith_first_token_predictions_total") >= 1.0);
+    let ratio = value("forthwith_first_token_prediction_error_ratio");
+    assert!((0.0..1.0).contains(&ratio), "{ratio}");
+}

@@ -37,7 +37,7 @@ impl Stamps for FixedStamps {
     }
 }
 
-/// Stops an executor, lets it go on, slows it down, or lets it fail.
+/// Stops an executor, lets it go on, slows it down, or lets it fail or panic.
 #[derive(Default)]
 pub(crate) struct Gate {
     mode: Mutex<Mode>,
@@ -53,6 +53,7 @@ enum Mode {
     Closed,
     Slow,
     Failing,
+    Breaking,
 }
 
 impl Gate {
@@ -64,7 +65,12 @@ impl Gate {
         self.set(Mode::Open);
     }
 
-    /// From now on a step takes a millisecond and more.
+    /// Its next step panics, further ones do not.
+    pub(crate) fn break_once(&self) {
+        self.set(Mode::Breaking);
+    }
+
+    /// From now on a step takes a millisecond by the engine's clock, and no less by any other.
     pub(crate) fn slow_down(&self) {
         self.set(Mode::Slow);
     }
@@ -78,18 +84,31 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    fn pass(&self) -> Result<(), StepError> {
+    /// Waits while it is closed; tells whether this is the step that breaks.
+    pub(crate) fn breaks(&self) -> bool {
+        self.wait() == Mode::Breaking
+    }
+
+    fn wait(&self) -> Mode {
         let mode = self.mode.lock().unwrap();
-        let mode = self
+        let mut mode = self
             .changed
             .wait_while(mode, |mode| *mode == Mode::Closed)
             .unwrap();
         let now = *mode;
-        drop(mode);
-        match now {
+        if now == Mode::Breaking {
+            *mode = Mode::Open;
+        }
+        now
+    }
+
+    fn pass(&self) -> Result<(), StepError> {
+        match self.wait() {
+            Mode::Breaking => panic!("the gate breaks"),
             Mode::Failing => Err(StepError::Device("the gate says no".to_owned())),
             Mode::Slow => {
                 std::thread::sleep(Duration::from_millis(1));
+                self.clock.advance(Duration::from_millis(1));
                 Ok(())
             }
             Mode::Open | Mode::Closed => Ok(()),
