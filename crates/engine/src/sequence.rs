@@ -218,8 +218,9 @@ impl Sequence {
         (self.generated() >= self.request.max_tokens().get()).then_some(FinishReason::Length)
     }
 
-    /// Gives the blocks back and forgets what was computed.
+    /// Gives the blocks back, known to others as far as they are full, and forgets what was computed.
     pub(crate) fn release(&mut self, pool: &mut BlockPool) {
+        self.publish(pool);
         std::mem::take(&mut self.table).release(pool);
         self.computed = 0;
         self.sharing.published = 0;

@@ -9,12 +9,12 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
-use std::hash::{BuildHasher, Hasher, RandomState};
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 use std::sync::Arc;
 
 use forthwith_core::units::{BlockId, TokenId};
 
-use super::texts::{BlockHash, Marks, Preview, TextHasher};
+use super::texts::{BlockHash, Marks, Preview, TextHasher, Unhashed};
 
 /// Whether and how blocks are shared between requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +112,7 @@ pub(crate) struct PrefixIndex {
     hasher: TextHasher,
     block_size: usize,
     marks: Arc<Marks>,
-    by_hash: HashMap<BlockHash, BlockId>,
+    by_hash: HashMap<BlockHash, BlockId, BuildHasherDefault<Unhashed>>,
     /// For each block that is indexed, what it holds.
     nodes: Vec<Option<Node>>,
     tokens: Vec<TokenId>,
@@ -128,7 +128,7 @@ impl PrefixIndex {
             marks: Arc::new(Marks::new(blocks)),
             // Twice what it holds: a table that is at most half full clears itself of the traces of
             // what was removed without new memory.
-            by_hash: HashMap::with_capacity(2 * blocks),
+            by_hash: HashMap::with_capacity_and_hasher(2 * blocks, BuildHasherDefault::default()),
             nodes: std::iter::repeat_with(|| None).take(blocks).collect(),
             tokens: vec![TokenId::new(0); blocks * block_size],
             evicted: Evicted::new(blocks),
@@ -235,7 +235,7 @@ impl PrefixIndex {
 /// The hashes that were given up last, as many as there are blocks.
 #[derive(Debug)]
 struct Evicted {
-    set: HashSet<BlockHash>,
+    set: HashSet<BlockHash, BuildHasherDefault<Unhashed>>,
     order: VecDeque<BlockHash>,
     limit: usize,
 }
@@ -244,7 +244,7 @@ impl Evicted {
     fn new(limit: usize) -> Self {
         Self {
             // Twice what it holds, as above.
-            set: HashSet::with_capacity(2 * (limit + 1)),
+            set: HashSet::with_capacity_and_hasher(2 * (limit + 1), BuildHasherDefault::default()),
             order: VecDeque::with_capacity(limit + 1),
             limit,
         }

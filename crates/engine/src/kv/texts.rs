@@ -1,20 +1,51 @@
 //! The names of texts: a keyed hash for each beginning of a prompt that ends with a full block, and
 //! marks by which any thread can tell which of them are known.
 
-use std::hash::Hasher as _;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use forthwith_core::request::GenerationRequest;
 use forthwith_core::units::TokenId;
-use siphasher::sip128::{Hasher128 as _, SipHasher24};
+use siphasher::sip128::{Hasher128 as _, SipHasher13};
 
 use super::prefix::PrefixCacheConfig;
 use crate::group::Submission;
 
 /// The hash of a text that ends with a full block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockHash(u128);
+
+impl Hash for BlockHash {
+    /// A keyed hash needs no other to be spread over a table.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(halves(self.0)[0]);
+    }
+}
+
+/// Takes a [`BlockHash`] as it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Unhashed(u64);
+
+impl Hasher for Unhashed {
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("only block hashes are looked up")
+    }
+
+    fn write_u64(&mut self, half: u64) {
+        self.0 = half;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// The low half and the high half.
+fn halves(value: u128) -> [u64; 2] {
+    [value, value >> 64]
+        .map(|half| u64::try_from(half & u128::from(u64::MAX)).expect("64 bits are left"))
+}
 
 /// Names texts with the engine's key.
 #[derive(Clone, Copy, Debug)]
@@ -55,12 +86,12 @@ impl TextHasher {
         self.cut(&hash)
     }
 
-    fn begin(&self) -> SipHasher24 {
+    fn begin(&self) -> SipHasher13 {
         let [first, second] = self.key;
-        SipHasher24::new_with_keys(first, second)
+        SipHasher13::new_with_keys(first, second)
     }
 
-    fn cut(&self, hash: &SipHasher24) -> BlockHash {
+    fn cut(&self, hash: &SipHasher13) -> BlockHash {
         BlockHash(
             hash.finish128()
                 .as_u128()
@@ -85,8 +116,7 @@ impl Marks {
     }
 
     fn place(&self, text: BlockHash) -> (&AtomicU64, u64) {
-        let [low, high] = [text.0, text.0 >> 64]
-            .map(|half| u64::try_from(half & u128::from(u64::MAX)).expect("64 bits are left"));
+        let [low, high] = halves(text.0);
         let place = usize::try_from(low % self.0.len() as u64).expect("a place is an index");
         // Zero is nobody's mark.
         (&self.0[place], high | 1)

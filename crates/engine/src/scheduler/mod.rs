@@ -171,11 +171,18 @@ impl Scheduler {
         self.counters.steps += 1;
         self.counters.step_tokens += plan.tokens() as u64;
         self.counters.copied_blocks += plan.copies.len() as u64;
+        // Answers that fill a block in the same step are not all made known in it, but twice as many
+        // as fill one on average.
+        let mut answers = (2 * self.running.len()).div_ceil(self.pool.block_size().get());
         let mut choices = choices.drain(..);
         for segment in &plan.segments {
             let sequence = &mut self.running[segment.sequence];
             self.counters.prompt_tokens += sequence.advance(segment.tokens) as u64;
-            sequence.publish(&mut self.pool);
+            let is_answer = sequence.generated() > 0;
+            if !is_answer || (answers > 0 && sequence.can_publish(&self.pool)) {
+                sequence.publish(&mut self.pool);
+                answers -= usize::from(is_answer);
+            }
             if sequence.has_prompt() && !sequence.followers.is_empty() {
                 self.release_followers(segment.sequence);
             }

@@ -29,7 +29,7 @@ impl Scheduler {
         if self.running.len() < self.config.max_running {
             return;
         }
-        let Some(priority) = self.queue.next().map(|first| first.rank().priority) else {
+        let Some(priority) = self.queue.best_priority() else {
             return;
         };
         let is_worse = |sequence: &Sequence| sequence.rank().priority > priority;

@@ -145,6 +145,14 @@ impl Queue {
         self.fresh.insert(sequence.id, sequence);
     }
 
+    /// The priority of whoever is next.
+    pub(crate) fn best_priority(&self) -> Option<i32> {
+        let fresh = self.order.first().map(|&(priority, ..)| priority);
+        let returned = self.returned.first_key_value();
+        let returned = returned.map(|(rank, _)| rank.priority);
+        fresh.into_iter().chain(returned).min()
+    }
+
     /// Whoever is next.
     pub(crate) fn next(&mut self) -> Option<&mut Sequence> {
         let lane = self.first_lane();

@@ -156,14 +156,15 @@ impl Sequence {
         chain.reserve_exact((longest / size.get()).saturating_sub(chain.len()));
     }
 
+    /// Whether there is a full block that others do not know.
+    pub(crate) fn can_publish(&self, pool: &BlockPool) -> bool {
+        let end = (self.sharing.published + 1) * pool.block_size().get();
+        self.sharing.open && pool.index().is_enabled() && end <= self.computed
+    }
+
     /// Makes full blocks known to others, and gives up those that others hold as well.
     pub(crate) fn publish(&mut self, pool: &mut BlockPool) {
-        if !pool.index().is_enabled() {
-            return;
-        }
-        while self.sharing.open
-            && (self.sharing.published + 1) * pool.block_size().get() <= self.computed
-        {
+        while self.can_publish(pool) {
             let block = self.sharing.published;
             let own = self.table.blocks()[block];
             let parent = block
