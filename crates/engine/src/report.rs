@@ -19,7 +19,7 @@ pub struct StepReport {
     pub preempted: usize,
     /// Sequences that were sent back to wait for the sake of a better priority.
     pub displaced: usize,
-    /// Requests that ended while they waited, because their time was over.
+    /// Requests that ended before the step, because their time was over.
     pub expired: usize,
     /// Whether the step failed; its requests got [`crate::Event::Failed`].
     pub faulted: bool,

@@ -204,6 +204,11 @@ impl Scheduler {
             }
         }
         drop(choices);
+        self.end_in_time(now);
+    }
+
+    /// Ends the running sequences whose time is over, and removes all that have ended.
+    fn end_in_time(&mut self, now: Duration) {
         for sequence in &mut self.running {
             sequence.end_in_time(now);
         }
@@ -239,9 +244,11 @@ impl Scheduler {
         }
     }
 
-    /// Ends the waiting requests whose time is over. Returns how many.
+    /// Ends the requests whose time is over. Returns how many.
     fn expire(&mut self, now: Duration) -> usize {
-        let mut expired = 0;
+        let running = self.running.len();
+        self.end_in_time(now);
+        let mut expired = running - self.running.len();
         while let Some(mut sequence) = self.queue.take_expired(now) {
             let reason = if sequence.has_joined() {
                 FinishReason::TimeLimit

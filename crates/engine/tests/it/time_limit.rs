@@ -8,7 +8,7 @@ use forthwith_core::request::GenerationRequest;
 use forthwith_core::units::{Blocks, Tokens};
 use forthwith_engine::{Engine, FinishReason};
 
-use crate::world::{Log, MODEL, Shape, greedy, parts, request, run_dry, tokens};
+use crate::world::{Log, MODEL, Shape, Timed, greedy, parts, request, run_dry, tokens};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -30,25 +30,28 @@ fn engine(shape: Shape) -> (Engine, Arc<ManualClock>) {
 
 #[test]
 fn whoever_runs_ends_after_the_step_in_which_its_time_ran_out() {
-    let (mut engine, clock) = engine(Shape::default());
-    let (limited_log, other) = (Log::default(), Log::default());
+    let shape = Shape::default();
+    let clock = Arc::new(ManualClock::default());
+    let executor = Box::new(Timed {
+        inner: shape.executor(MODEL),
+        clock: Arc::clone(&clock),
+    });
+    let mut engine = Engine::new(executor, shape.config(), clock);
+    let (log, other) = (Log::default(), Log::default());
+    // The first step takes 4 ms, the others 3 ms.
+    let limit = Duration::from_millis(10);
     engine
-        .submit(limited(&[1, 2], 50, SECOND), limited_log.sink())
+        .submit(limited(&[1, 2], 50, limit), log.sink())
         .unwrap();
     engine.submit(greedy(&[3], 50), other.sink()).unwrap();
-    for _ in 0..4 {
-        engine.step();
-    }
-    clock.advance(SECOND);
-    assert!(!limited_log.has_ended());
     engine.step();
-    let finished = limited_log.finished().unwrap();
+    engine.step();
+    assert!(!log.has_ended());
+    engine.step();
+    let finished = log.finished().unwrap();
     assert_eq!(finished.reason, FinishReason::TimeLimit);
-    assert_eq!(finished.completion_tokens, Tokens::new(5));
-    assert_eq!(
-        limited_log.tokens(),
-        MODEL.continue_greedily(&tokens(&[1, 2]), 5)
-    );
+    assert_eq!(finished.completion_tokens, Tokens::new(3));
+    assert_eq!(log.tokens(), MODEL.continue_greedily(&tokens(&[1, 2]), 3));
     assert_eq!(engine.snapshot().counters.timed_out, 1);
     run_dry(&mut engine);
     assert_eq!(other.reason(), Some(FinishReason::Length));
@@ -65,8 +68,13 @@ fn a_long_prompt_does_not_outlive_its_time() {
     engine.submit_group(group.collect()).unwrap();
     engine.step();
     clock.advance(SECOND);
-    engine.step();
-    run_dry(&mut engine);
+    let report = engine.step();
+    assert_eq!(
+        (report.expired, report.tokens),
+        (2, 0),
+        "nothing is computed for them"
+    );
+    assert!(engine.is_idle());
     for log in &logs {
         let finished = log.finished().unwrap();
         assert_eq!(finished.reason, FinishReason::TimeLimit);

@@ -2,65 +2,89 @@
 //! wrong, lost or mixed-up block.
 //!
 //! `FORTHWITH_SIMULATION_SEEDS` sets the number of worlds, `FORTHWITH_SIMULATION_FIRST` the first.
-//! 400 worlds are played by default; the full round is 10,000 and wants an optimized build:
-//! `FORTHWITH_SIMULATION_SEEDS=10000 cargo test --release -p forthwith-engine simulation`.
+//! 10,000 worlds are played by default. A long round wants an optimized build:
+//! `FORTHWITH_SIMULATION_SEEDS=1000000 cargo test --release -p forthwith-engine --test it simulation`.
 //! A world that fails is told again as short as it still fails.
 
 mod dice;
 mod fairness;
+mod judge;
 mod play;
 mod story;
+mod watch;
 
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind, set_hook, take_hook};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 
 use play::{Tally, play};
 use story::Story;
 
-const SEEDS: u64 = 400;
+const SEEDS: u64 = 10_000;
 
 #[test]
 fn every_world_ends_well() {
-    let first = setting("FORTHWITH_SIMULATION_FIRST").unwrap_or(0);
     let seeds = setting("FORTHWITH_SIMULATION_SEEDS").unwrap_or(SEEDS);
-    let mut totals = Tally::default();
-    for seed in first..first + seeds {
-        let story = Story::of(seed);
-        match catch_unwind(AssertUnwindSafe(|| play(&story))) {
-            Ok(tally) => totals.add(&tally),
-            Err(panic) => {
-                eprintln!("FORTHWITH_SIMULATION_FIRST={seed} FORTHWITH_SIMULATION_SEEDS=1");
-                let story = shortened(story, fails);
-                eprintln!("{:?} {:?}", story.model, story.shape);
-                story.deeds.iter().for_each(|deed| eprintln!("{deed:?}"));
-                resume_unwind(panic);
-            }
-        }
+    let totals = Mutex::new(Tally::default());
+    let outcome = for_each_seed(seeds, |seed| {
+        let tally = play(&Story::of(seed));
+        totals.lock().unwrap().add(&tally);
+    });
+    if let Err((seed, panic)) = outcome {
+        let story = shortened(Story::of(seed), fails);
+        eprintln!("{:?} {:?}", story.model, story.shape);
+        story.deeds.iter().for_each(|deed| eprintln!("{deed:?}"));
+        resume_unwind(panic);
     }
+    let totals = totals.into_inner().unwrap();
     eprintln!("{seeds} worlds: {totals:?}");
-    if seeds >= SEEDS {
+    if seeds >= 400 {
         assert!(totals.finished > 0 && totals.cancelled > 0 && totals.failed > 0);
         assert!(totals.preemptions > 0 && totals.displacements > 0 && totals.refused > 0);
         assert!(totals.cached_tokens > 0 && totals.evictions > 0 && totals.expired > 0);
-        assert!(totals.timed_out > 0);
-        assert!(totals.too_slow > 0 && totals.copied_blocks > 0);
+        assert!(totals.timed_out > 0 && totals.too_slow > 0 && totals.copied_blocks > 0);
     }
 }
 
 #[test]
 fn tenants_never_drift_apart() {
     let seeds = setting("FORTHWITH_SIMULATION_SEEDS").unwrap_or(SEEDS) / 10;
+    let compared = AtomicU64::new(0);
+    let outcome = for_each_seed(seeds.max(1), |seed| {
+        compared.fetch_add(fairness::play(seed), Ordering::Relaxed);
+    });
+    if let Err((_, panic)) = outcome {
+        resume_unwind(panic);
+    }
+    let compared = compared.into_inner();
+    assert!(compared >= seeds, "{compared} moments of {seeds} worlds");
+}
+
+/// Plays worlds on all cores until one fails; tells which and how.
+fn for_each_seed(seeds: u64, play: impl Fn(u64) + Sync) -> Result<(), (u64, Box<dyn Any + Send>)> {
     let first = setting("FORTHWITH_SIMULATION_FIRST").unwrap_or(0);
-    let mut compared = 0;
-    for seed in first..first + seeds.max(1) {
-        match catch_unwind(|| fairness::play(seed)) {
-            Ok(moments) => compared += moments,
-            Err(panic) => {
+    let next = AtomicU64::new(first);
+    let failed = Mutex::new(None);
+    let work = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= first + seeds || failed.lock().unwrap().is_some() {
+                return;
+            }
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| play(seed))) {
                 eprintln!("FORTHWITH_SIMULATION_FIRST={seed} FORTHWITH_SIMULATION_SEEDS=1");
-                resume_unwind(panic);
+                failed.lock().unwrap().get_or_insert((seed, panic));
             }
         }
-    }
-    assert!(compared >= seeds, "{compared} moments of {seeds} worlds");
+    };
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(work);
+        }
+    });
+    failed.into_inner().unwrap().map_or(Ok(()), Err)
 }
 
 #[expect(

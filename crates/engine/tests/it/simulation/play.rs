@@ -1,15 +1,17 @@
 //! Lets a story happen and judges every moment of it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use forthwith_core::clock::ManualClock;
+use forthwith_core::clock::{Clock, ManualClock};
 use forthwith_core::request::{GenerationRequest, Limits, RequestParts};
 use forthwith_core::units::{Blocks, SeqId, TokenId, Tokens};
-use forthwith_engine::{Counters, Engine, Event, FinishReason, ReuseStop, SubmitError};
+use forthwith_engine::{Engine, StepReport, SubmitError};
 
 use super::story::{Deed, Story};
+use super::watch::Watch;
 use crate::faults::Fault;
-use crate::world::{Log, Shape, Timed, run_dry};
+use crate::world::Log;
 
 /// What happened, to see that the simulation reaches what it is meant to test.
 #[derive(Debug, Default)]
@@ -47,12 +49,13 @@ impl Tally {
     }
 }
 
-struct Asked {
+pub(super) struct Asked {
     id: SeqId,
-    request: GenerationRequest,
-    log: Log,
+    pub(super) request: GenerationRequest,
+    pub(super) log: Log,
     /// Whether others came with it.
-    grouped: bool,
+    pub(super) grouped: bool,
+    arrived: Duration,
     /// Steps since it was submitted.
     age: u64,
     /// Tokens at most of those who were there when it came, itself included.
@@ -60,16 +63,21 @@ struct Asked {
 }
 
 impl Asked {
-    fn may_expire(&self) -> bool {
+    pub(super) fn may_expire(&self) -> bool {
         self.request.scheduling().max_queue_time.is_some() || self.may_time_out()
     }
 
-    fn may_time_out(&self) -> bool {
+    pub(super) fn may_time_out(&self) -> bool {
         self.request.scheduling().max_time.is_some()
     }
 
     fn has_ended(&self) -> bool {
         self.log.has_ended()
+    }
+
+    /// When all its time is over.
+    fn limit(&self) -> Option<Duration> {
+        Some(self.arrived + self.request.scheduling().max_time?)
     }
 }
 
@@ -88,15 +96,19 @@ fn longest_of(request: &GenerationRequest) -> usize {
     request.prompt().len() + request.max_tokens().get() - 1
 }
 
-struct World<'a> {
-    story: &'a Story,
-    engine: Engine,
+pub(super) struct World<'a> {
+    pub(super) story: &'a Story,
+    pub(super) engine: Engine,
+    pub(super) watch: Watch,
+    pub(super) asked: Vec<Asked>,
+    pub(super) accepted_tokens: u64,
+    /// What the reports of all steps say.
+    pub(super) sums: StepReport,
+    /// Steps that failed.
+    pub(super) faults: u64,
     fault: Fault,
-    faults: bool,
-    asked: Vec<Asked>,
     refused: u64,
     too_slow: u64,
-    accepted_tokens: u64,
     clock: Arc<ManualClock>,
 }
 
@@ -106,19 +118,18 @@ struct World<'a> {
 /// If anything is not as it should be.
 pub(super) fn play(story: &Story) -> Tally {
     let fault = Fault::default();
-    let mut executor = fault.wrap(story.shape.executor(story.model));
+    let executor = fault.wrap(story.shape.executor(story.model));
     let clock = Arc::new(ManualClock::default());
-    if story.timed {
-        executor = Box::new(Timed {
-            inner: executor,
-            clock: Arc::clone(&clock),
-        });
-    }
+    let watch = Watch::default();
+    let steps_take = story.timed.then(|| Arc::clone(&clock));
+    let executor = watch.over(executor, steps_take);
     let mut world = World {
         engine: Engine::new(executor, story.shape.config(), Arc::clone(&clock) as _),
         clock,
-        faults: story.has_faults(),
         story,
+        watch,
+        sums: StepReport::default(),
+        faults: 0,
         fault,
         asked: Vec::new(),
         refused: 0,
@@ -129,10 +140,7 @@ pub(super) fn play(story: &Story) -> Tally {
         world.happen(deed);
         world.engine.check_invariants();
     }
-    while !world.engine.is_idle() {
-        world.step();
-        world.engine.check_invariants();
-    }
+    world.drain();
     world.judge();
     world.tally()
 }
@@ -144,6 +152,7 @@ impl World<'_> {
             Deed::Cancel(whom) => self.cancel(*whom),
             Deed::CancelAll => self.cancel_all(),
             Deed::Step => self.step(),
+            Deed::Drain => self.drain(),
             Deed::Wait(time) => self.clock.advance(*time),
             Deed::Fault => {
                 self.fault.set(Fault::ERROR);
@@ -187,6 +196,7 @@ impl World<'_> {
                     id,
                     request,
                     log,
+                    arrived: self.clock.now(),
                     grouped: parts.len() > 1,
                     age: 0,
                     ahead,
@@ -221,10 +231,21 @@ impl World<'_> {
         assert!(self.engine.is_idle() && self.asked.iter().all(Asked::has_ended));
     }
 
+    /// Takes no more until all that came have ended, and has given back everything then.
+    fn drain(&mut self) {
+        while !self.engine.is_idle() {
+            self.step();
+        }
+        let snapshot = self.engine.snapshot();
+        assert!(self.asked.iter().all(Asked::has_ended));
+        assert_eq!(snapshot.kv_used, Blocks::ZERO);
+        assert_eq!((snapshot.running, snapshot.waiting), (0, 0));
+    }
+
     fn step(&mut self) {
         let shape = self.story.shape;
         let before = self.engine.snapshot();
-        let idle = self.engine.is_idle();
+        let (idle, began) = (self.engine.is_idle(), self.clock.now());
         let report = self.engine.step();
         let after = self.engine.snapshot();
         assert!(report.tokens <= shape.max_step_tokens);
@@ -242,16 +263,25 @@ impl World<'_> {
         assert_eq!(report.preempted as u64, preempted);
         let displaced = after.counters.displacements - before.counters.displacements;
         assert_eq!(report.displaced as u64, displaced);
-        self.check_ages();
+        assert!(displaced == 0 || self.story.ranks, "equals do not make way");
+        self.sums.preempted += report.preempted;
+        self.sums.displaced += report.displaced;
+        self.faults += u64::from(report.faulted);
+        if !cfg!(debug_assertions) {
+            self.engine.check_invariants();
+        }
+        self.check_ages(began);
+        let live = self.asked.iter().filter(|asked| !asked.has_ended());
+        assert_eq!(live.count(), after.running + after.waiting);
     }
 
     /// The first of the running moves in every step and is never sent away. So each of those who
     /// were there before takes at most as many steps as it has tokens, twice if it was sent away
     /// before it became the first. Where requests differ in more than the time when they came,
     /// later ones may go first, and each of better priority may send the first one away.
-    fn check_ages(&mut self) {
+    fn check_ages(&mut self, began: Duration) {
         // A fault makes others compute anew; there are few.
-        let repeats = if self.faults { 10 } else { 2 };
+        let repeats = if self.faults > 0 { 10 } else { 2 };
         let all: usize = self
             .asked
             .iter()
@@ -262,110 +292,9 @@ impl World<'_> {
             asked.age += 1;
             let bound = (overtakes.unwrap_or(asked.ahead) * repeats) as u64;
             assert!(asked.age <= bound, "no end after {} steps", asked.age);
+            let is_over = asked.limit().is_some_and(|limit| limit <= began);
+            assert!(!is_over, "its time was over before the step");
         }
-    }
-
-    /// Every answer is what it would be alone, and the counters count what was sent.
-    fn judge(&self) {
-        let snapshot = self.engine.snapshot();
-        assert_eq!(snapshot.kv_used, Blocks::ZERO);
-        let mut expected = Counters {
-            accepted: self.asked.len() as u64,
-            accepted_tokens: self.accepted_tokens,
-            // Not told by events.
-            prompt_tokens: snapshot.counters.prompt_tokens,
-            preemptions: snapshot.counters.preemptions,
-            displacements: snapshot.counters.displacements,
-            evictions: snapshot.counters.evictions,
-            copied_blocks: snapshot.counters.copied_blocks,
-            steps: snapshot.counters.steps,
-            step_tokens: snapshot.counters.step_tokens,
-            faults: snapshot.counters.faults,
-            ..Counters::default()
-        };
-        let mut reused = 0;
-        for asked in &self.asked {
-            let events = asked.log.events();
-            let (last, tokens) = events.split_last().expect("every request ends");
-            expected.generated_tokens += tokens.len() as u64;
-            *match last {
-                Event::Finished(finished) => {
-                    reused += finished.cached_tokens.get() as u64;
-                    match finished.reason {
-                        FinishReason::Cancelled => &mut expected.cancelled,
-                        FinishReason::End(_) => &mut expected.finished_end,
-                        FinishReason::Length => &mut expected.finished_length,
-                        FinishReason::QueueTimeout => {
-                            assert!(tokens.is_empty() && asked.may_expire());
-                            &mut expected.expired
-                        }
-                        FinishReason::TimeLimit => {
-                            assert!(asked.may_time_out());
-                            &mut expected.timed_out
-                        }
-                    }
-                }
-                Event::Failed(_) => &mut expected.failed,
-                Event::Token(_) => panic!("the last event ends the request"),
-            } += 1;
-            self.judge_answer(asked, &events);
-        }
-        // Who failed does not tell what it had found.
-        expected.cached_tokens = snapshot.counters.cached_tokens;
-        assert!(reused <= expected.cached_tokens);
-        assert!(reused == expected.cached_tokens || expected.failed > 0);
-        assert_eq!(snapshot.counters, expected);
-        assert!(self.faults || expected.failed == 0);
-    }
-
-    fn judge_answer(&self, asked: &Asked, events: &[Event]) {
-        let request = &asked.request;
-        let whole = self.alone(request).events();
-        let (last, tokens) = events.split_last().expect("every request ends");
-        match last {
-            Event::Finished(finished) if is_whole(finished.reason) => {
-                assert_eq!(
-                    tokens,
-                    &whole[..whole.len() - 1],
-                    "the same answer as alone"
-                );
-                let Some(Event::Finished(alone)) = whole.last() else {
-                    panic!("alone it finishes");
-                };
-                assert_eq!(finished.reason, alone.reason);
-                assert_eq!(finished.completion_tokens, alone.completion_tokens);
-                assert!(finished.cached_tokens < finished.prompt_tokens);
-                let may_share = self.story.shape.shares && !request.bypasses_cache();
-                let bypassed = finished.reuse_stop == ReuseStop::Bypassed;
-                assert!(bypassed != (may_share || asked.grouped) || asked.grouped);
-                assert!(!bypassed || finished.cached_tokens == Tokens::ZERO);
-            }
-            _ => assert_eq!(tokens, &whole[..tokens.len()], "the same tokens as alone"),
-        }
-    }
-
-    /// The same request in an engine of its own with room for everything.
-    fn alone(&self, request: &GenerationRequest) -> Log {
-        let shape = Shape {
-            block_size: 7,
-            blocks: 200,
-            max_running: 1,
-            max_step_tokens: 1000,
-            max_waiting: 1,
-            shares: false,
-            ..Shape::default()
-        };
-        let mut engine = shape.engine(shape.executor(self.story.model));
-        let log = Log::default();
-        engine.submit(request.clone(), log.sink()).unwrap();
-        run_dry(&mut engine);
-        if is_plain_greedy(request) {
-            let tokens = log.tokens();
-            let model = self.story.model;
-            let expected = model.continue_greedily(request.prompt(), tokens.len());
-            assert_eq!(tokens, expected, "greedy says what the model says");
-        }
-        log
     }
 
     fn tally(&self) -> Tally {
@@ -386,15 +315,4 @@ impl World<'_> {
             steps: counters.steps,
         }
     }
-}
-
-fn is_whole(reason: FinishReason) -> bool {
-    matches!(reason, FinishReason::End(_) | FinishReason::Length)
-}
-
-fn is_plain_greedy(request: &GenerationRequest) -> bool {
-    let sampling = request.sampling();
-    sampling.is_greedy()
-        && sampling.frequency_penalty.abs() + sampling.presence_penalty.abs() < 1e-9
-        && (sampling.repetition_penalty - 1.0).abs() < 1e-9
 }

@@ -29,6 +29,8 @@ pub(super) enum Deed {
     /// Cancels one of those who came so far; the number tells which.
     Cancel(usize),
     CancelAll,
+    /// Takes no more until all have ended.
+    Drain,
     Step,
     /// Time goes by.
     Wait(Duration),
@@ -85,10 +87,6 @@ impl Story {
             deeds: (0..length).map(|_| teller.deed()).collect(),
         }
     }
-
-    pub(super) fn has_faults(&self) -> bool {
-        self.deeds.iter().any(|deed| matches!(deed, Deed::Fault))
-    }
 }
 
 struct Teller {
@@ -106,6 +104,7 @@ impl Teller {
             0..3 => Deed::Arrive(self.requests()),
             3 if self.dice.chance(60) => Deed::Cancel(self.dice.size(0, 1000)),
             3 if self.dice.chance(5) => Deed::CancelAll,
+            3 if self.dice.chance(5) => Deed::Drain,
             4 if self.dice.chance(30) => Deed::Wait(Duration::from_secs(1)),
             _ if self.faults && self.dice.chance(5) => Deed::Fault,
             _ => Deed::Step,
@@ -161,8 +160,12 @@ impl Teller {
             },
             ignore_end: dice.chance(50),
         };
+        // Most have a chance to fit.
+        let capacity = self.shape.blocks * self.shape.block_size;
+        let room = (capacity + 1 - prompt.len()) as u64;
+        let longest = if dice.chance(5) { 60 } else { room.min(60) };
         RequestParts {
-            max_tokens: Some(dice.between(1, 60)),
+            max_tokens: Some(dice.between(1, longest)),
             sampling,
             stop,
             logprobs: dice.chance(20).then(|| dice.count(0, 5)),
@@ -179,7 +182,7 @@ impl Teller {
         let length = if dice.chance(20) {
             dice.size(1, capacity.min(40))
         } else {
-            dice.size(1, 12)
+            dice.size(1, capacity.min(12))
         };
         // Some prompts come again, as in life, and many begin alike.
         let mut words = Dice(dice.between(0, 8));
