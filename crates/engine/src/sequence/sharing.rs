@@ -14,7 +14,7 @@ pub(super) struct Sharing {
     chain: Vec<BlockHash>,
     /// How many blocks of the table, from the first, are known to others.
     pub(super) published: usize,
-    /// Prompt tokens that were found when the sequence first joined.
+    /// Prompt tokens that were found and never computed here.
     pub(super) cached: usize,
     pub(super) stop: ReuseStop,
 }
@@ -110,17 +110,23 @@ impl Sequence {
         )
     }
 
-    /// Counts the tokens of a block that is a copy of its leader's.
+    /// Counts the tokens of a block that is a copy of its leader's, as [`Sequence::begin_with`] does.
     pub(crate) fn begin_inside_copy(&mut self) -> usize {
-        let wanted = self.request.prompt().len() - 1;
-        let copied = wanted - self.computed;
-        self.computed = wanted;
-        if self.prompt_reached >= wanted {
-            return 0;
+        self.computed = self.request.prompt().len() - 1;
+        self.count_found(ReuseStop::EndOfPrompt)
+    }
+
+    /// Counts each token of the prompt once: as found, if it was never computed here. Whoever was sent
+    /// away in the middle may find more when it returns.
+    fn count_found(&mut self, stop: ReuseStop) -> usize {
+        let reached = self.computed.min(self.request.prompt().len());
+        let found = reached.saturating_sub(self.prompt_reached);
+        if found > 0 || self.sharing.stop == ReuseStop::NotBegun {
+            self.sharing.stop = stop;
         }
-        self.prompt_reached = wanted;
-        self.sharing.cached = wanted;
-        copied
+        self.prompt_reached += found;
+        self.sharing.cached += found;
+        found
     }
 
     /// Starts from blocks of others that hold the beginning of this text. Returns how many prompt
@@ -135,13 +141,7 @@ impl Sequence {
         self.table.share(blocks, pool);
         self.computed = blocks.len() * pool.block_size().get();
         self.sharing.published = start.published;
-        if self.sharing.stop != ReuseStop::NotBegun {
-            return 0;
-        }
-        self.sharing.stop = start.stop;
-        self.sharing.cached = self.computed;
-        self.prompt_reached = self.computed;
-        self.sharing.cached
+        self.count_found(start.stop)
     }
 
     /// Gets memory for all that the answer may become, so that no step has to. Who has not run has
@@ -183,13 +183,21 @@ impl Sequence {
         }
     }
 
-    /// Checks that what it will write is its own.
+    /// Checks that what it made known is known as its own text, and that what it will write is its own.
     ///
     /// # Panics
     /// If not.
     pub(crate) fn check_sharing(&self, pool: &BlockPool) {
         let size = pool.block_size().get();
         assert!(self.sharing.published * size <= self.computed);
+        let known = &self.table.blocks()[..self.sharing.published];
+        let mut parent = None;
+        for &block in known {
+            assert!(pool.index().holds(block), "a block is no longer known");
+            let is_child = pool.index().parent(block) == parent;
+            assert!(is_child, "a block is known after another text");
+            parent = Some(block);
+        }
         for &block in &self.table.blocks()[self.computed / size..] {
             assert!(
                 pool.is_private(block),

@@ -58,6 +58,31 @@ fn an_answer_is_found_by_the_next_turn() {
 }
 
 #[test]
+fn what_is_found_on_the_return_counts_as_found() {
+    let mut engine = engine(Shape {
+        max_running: 1,
+        max_step_tokens: 4,
+        ..Shape::default()
+    });
+    let logs = [5, 0].map(|priority| {
+        let mut parts = parts(&prompt(12), 1);
+        parts.scheduling.priority = priority;
+        let log = Log::default();
+        engine.submit(request(parts), log.sink()).unwrap();
+        engine.step();
+        log
+    });
+    assert_eq!(engine.snapshot().counters.displacements, 1);
+    run_dry(&mut engine);
+    // The first computes a block, the second finds it; then the first finds the second's next.
+    for log in &logs {
+        assert_eq!(log.finished().unwrap().cached_tokens, Tokens::new(4));
+    }
+    let counters = engine.snapshot().counters;
+    assert_eq!((counters.prompt_tokens, counters.cached_tokens), (16, 8));
+}
+
+#[test]
 fn salts_do_not_share_and_a_request_may_bypass() {
     let mut engine = engine(Shape::default());
     let text = prompt(20);
