@@ -164,6 +164,15 @@ impl Server {
 
     /// The events of a streamed answer that must succeed.
     pub(crate) fn events(&self, path: &str, body: &Value) -> Vec<Value> {
+        let events = self.event_texts(path, body);
+        let events = events
+            .iter()
+            .map(|event| serde_json::from_str(event).expect("an event is JSON"));
+        events.collect()
+    }
+
+    /// The same as they were written.
+    pub(crate) fn event_texts(&self, path: &str, body: &Value) -> Vec<String> {
         let mut body = body.clone();
         body["stream"] = json!(true);
         let answer = self.send("POST", path, &body.to_string());
@@ -179,11 +188,8 @@ impl Server {
         let events = all
             .split_terminator("\n\n")
             .filter(|event| !event.starts_with(':'));
-        let events = events.map(|event| {
-            let data = event.strip_prefix("data: ").expect("one data line");
-            serde_json::from_str(data).expect("an event is JSON")
-        });
-        events.collect()
+        let events = events.map(|event| event.strip_prefix("data: ").expect("one data line"));
+        events.map(str::to_owned).collect()
     }
 
     /// The text of a streamed completion, all deltas joined.
@@ -226,11 +232,34 @@ impl Server {
 
     /// The process's memory in bytes, where the system tells.
     pub(crate) fn resident(&self) -> Option<u64> {
+        Some(self.status("VmRSS:")? * 1024)
+    }
+
+    /// The process's threads, where the system tells.
+    pub(crate) fn threads(&self) -> Option<u64> {
+        self.status("Threads:")
+    }
+
+    /// The process's open files and connections, where the system tells.
+    pub(crate) fn open_files(&self) -> Option<u64> {
+        let folder = std::fs::read_dir(format!("/proc/{}/fd", self.child.id()));
+        Some(folder.ok()?.count() as u64)
+    }
+
+    /// How long the process has computed, in the system's ticks, where the system tells.
+    pub(crate) fn ticks(&self) -> Option<u64> {
+        let text = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).ok()?;
+        // The name before the bracket may hold spaces.
+        let (_, fields) = text.rsplit_once(") ")?;
+        let fields = fields.split(' ').skip(11).take(2);
+        Some(fields.map(|field| field.parse::<u64>().unwrap()).sum())
+    }
+
+    fn status(&self, name: &str) -> Option<u64> {
         let path = format!("/proc/{}/status", self.child.id());
         let text = std::fs::read_to_string(path).ok()?;
-        let line = text.lines().find(|line| line.starts_with("VmRSS:"))?;
-        let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
-        Some(kib * 1024)
+        let line = text.lines().find(|line| line.starts_with(name))?;
+        line.split_whitespace().nth(1)?.parse().ok()
     }
 }
 

@@ -4,6 +4,7 @@
 //! number of repeats is what a test run can bear; `FORTHWITH_CASE_REPEATS` raises it, and each test
 //! names its full count.
 
+mod bytes;
 mod company;
 mod files;
 mod leaving;
@@ -57,4 +58,12 @@ fn together<T: Send>(jobs: Vec<impl FnOnce() -> T + Send>) -> Vec<T> {
         let results = running.into_iter().map(|thread| thread.join().unwrap());
         results.collect()
     })
+}
+
+/// A number that looks like chance and is the same for the same seed.
+fn mixed(seed: u64) -> usize {
+    let mut bits = seed.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    usize::try_from(bits >> 33).expect("31 bits")
 }
