@@ -2,7 +2,7 @@
 
 use forthwith_core::request::GenerationRequest;
 use forthwith_core::units::{Blocks, Tokens};
-use forthwith_engine::{Counters, Event, FinishReason, Finished, ReuseStop};
+use forthwith_engine::{Counters, Engine, Event, FinishReason, Finished, ReuseStop};
 
 use super::play::{Asked, World};
 use crate::world::{Log, Shape, run_dry};
@@ -53,6 +53,7 @@ impl World<'_> {
             ..Counters::default()
         };
         let mut prompts = Prompts::default();
+        let mut alone = self.roomy_engine();
         for asked in &self.asked {
             let events = asked.log.events();
             let (last, tokens) = events.split_last().expect("every request ends");
@@ -78,7 +79,7 @@ impl World<'_> {
                 }
                 None => &mut expected.failed,
             } += 1;
-            self.judge_answer(asked, &events);
+            self.judge_answer(&mut alone, asked, &events);
         }
         assert_eq!(counters, expected);
         let is_within = |(least, most), value| (least..=most).contains(&value);
@@ -87,10 +88,15 @@ impl World<'_> {
         assert!(self.faults > 0 || expected.failed == 0);
     }
 
-    fn judge_answer(&self, asked: &Asked, events: &[Event]) {
+    fn judge_answer(&self, alone: &mut Engine, asked: &Asked, events: &[Event]) {
         let request = &asked.request;
-        let whole = self.alone(request).events();
         let (last, tokens) = events.split_last().expect("every request ends");
+        if tokens.is_empty() {
+            let is_answer = |finished: &Finished| is_whole(finished.reason);
+            assert!(!matches!(last, Event::Finished(finished) if is_answer(finished)));
+            return;
+        }
+        let whole = self.alone(alone, request).events();
         match last {
             Event::Finished(finished) if is_whole(finished.reason) => {
                 assert_eq!(
@@ -113,8 +119,8 @@ impl World<'_> {
         }
     }
 
-    /// The same request in an engine of its own with room for everything.
-    fn alone(&self, request: &GenerationRequest) -> Log {
+    /// An engine with room for everything, in which nobody meets anybody.
+    fn roomy_engine(&self) -> Engine {
         let shape = Shape {
             block_size: 7,
             blocks: 200,
@@ -124,10 +130,14 @@ impl World<'_> {
             shares: false,
             ..Shape::default()
         };
-        let mut engine = shape.engine(shape.executor(self.story.model));
+        shape.engine(shape.executor(self.story.model))
+    }
+
+    /// The same request alone.
+    fn alone(&self, engine: &mut Engine, request: &GenerationRequest) -> Log {
         let log = Log::default();
         engine.submit(request.clone(), log.sink()).unwrap();
-        run_dry(&mut engine);
+        run_dry(engine);
         if is_plain_greedy(request) {
             let tokens = log.tokens();
             let model = self.story.model;
