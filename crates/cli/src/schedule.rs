@@ -17,7 +17,7 @@ const MAX_WAITING_TOKENS: usize = 1 << 20;
 /// Tokens of a step: a piece of a prompt and the answers that ride with it.
 const STEP_TOKENS: usize = 512;
 /// A prompt may double the time between two tokens of those who are answered.
-const TARGET_GAP: Gap = Gap(TargetGap::Relative { percent: 200 });
+const TARGET_GAP: Gap = Gap(TargetGap::Relative { percent: 300 });
 /// A step that takes longer is stuck.
 const STUCK_AFTER: Span = Span(Duration::from_mins(1));
 

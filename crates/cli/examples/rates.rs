@@ -1,0 +1,173 @@
+//! What the machine gives, without queue, scheduler, sampling or HTTP:
+//! `cargo run --release -p forthwith --example rates -- MODEL.gguf [--threads 2] [--prompt 200]
+//! [--answer 64] [--rows 1,4,16,32] [--rounds 3]`.
+//!
+//! For each count of rows: as many prompts are computed in full steps, then as many rows decode
+//! together until the answers are complete. A server that loses nothing serves that load in the sum of
+//! both. Prints JSON; every figure is the median of the rounds.
+#![expect(clippy::print_stdout, reason = "a benchmark reports to its reader")]
+
+use clap::Parser;
+use forthwith_core::clock::{Clock, SystemClock};
+use forthwith_core::executor::{Executor, Segment, StepInput};
+use forthwith_core::units::{BlockId, Blocks, TokenId, Tokens};
+use forthwith_cpu::{BLOCK_SIZE, Cpu, CpuConfig, IsaChoice, KvFormat};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Tokens of a full step, as in the server.
+const STEP_TOKENS: usize = 512;
+
+#[derive(Parser)]
+struct Arguments {
+    model: PathBuf,
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+    /// Tokens of each prompt
+    #[arg(long, default_value_t = 200)]
+    prompt: usize,
+    /// Tokens of each answer
+    #[arg(long, default_value_t = 64)]
+    answer: usize,
+    #[arg(long, value_delimiter = ',', default_value = "1,4,16,32")]
+    rows: Vec<usize>,
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    #[arg(long, default_value = "f16")]
+    kv_format: String,
+}
+
+/// Prompts that are computed side by side, each with cache blocks of its own.
+struct Crowd {
+    cpu: Cpu,
+    tables: Vec<Vec<BlockId>>,
+    /// The whole vocabulary.
+    words: Vec<TokenId>,
+    clock: SystemClock,
+}
+
+impl Crowd {
+    /// Computes `tokens` more of the sequence `row` in each of the pieces `(row, position, tokens)`.
+    fn step(&mut self, pieces: &[(usize, usize, usize)], logits: &mut Vec<f32>) {
+        let mut tokens = Vec::new();
+        let mut segments = Vec::new();
+        let mut rows = Vec::new();
+        for &(row, position, count) in pieces {
+            for index in position..position + count {
+                tokens.push(self.words[(row * 7919 + index * 37 + 11) % self.words.len()]);
+            }
+            rows.push(tokens.len() - 1);
+            let blocks = &self.tables[row];
+            segments.push(Segment {
+                tokens: count,
+                position,
+                blocks,
+            });
+        }
+        let input = StepInput {
+            tokens: &tokens,
+            segments: &segments,
+            logit_rows: &rows,
+        };
+        self.cpu.step(&input, logits).expect("the step is in order");
+    }
+
+    /// Seconds for `rows` prompts, and for their answers.
+    fn wave(&mut self, rows: usize, prompt: usize, answer: usize) -> (Duration, Duration) {
+        let mut logits = Vec::new();
+        let began = self.clock.now();
+        let (mut row, mut position) = (0, 0);
+        while row < rows {
+            let mut pieces = Vec::new();
+            let mut free = STEP_TOKENS;
+            while row < rows && free > 0 {
+                let count = free.min(prompt - position);
+                pieces.push((row, position, count));
+                free -= count;
+                position += count;
+                if position == prompt {
+                    (row, position) = (row + 1, 0);
+                }
+            }
+            self.step(&pieces, &mut logits);
+        }
+        let answers = self.clock.now();
+        // The prompt's last step gave the first token.
+        for position in prompt..prompt + answer - 1 {
+            let pieces: Vec<_> = (0..rows).map(|row| (row, position, 1)).collect();
+            self.step(&pieces, &mut logits);
+        }
+        (
+            answers.saturating_sub(began),
+            self.clock.now().saturating_sub(answers),
+        )
+    }
+}
+
+fn median(mut values: Vec<Duration>) -> f64 {
+    values.sort();
+    values[values.len() / 2].as_secs_f64()
+}
+
+fn measure(crowd: &mut Crowd, rows: usize, arguments: &Arguments) -> Value {
+    let (prompt, answer) = (arguments.prompt, arguments.answer);
+    let waves: Vec<_> = (0..arguments.rounds)
+        .map(|_| crowd.wave(rows, prompt, answer))
+        .collect();
+    let prefill = median(waves.iter().map(|wave| wave.0).collect());
+    let decode = median(waves.iter().map(|wave| wave.1).collect());
+    let whole = median(waves.iter().map(|wave| wave.0 + wave.1).collect());
+    let count = |tokens: usize| f64::from(u32::try_from(tokens).expect("a count is small"));
+    let steps = count(answer - 1);
+    json!({
+        "rows": rows,
+        "prefill_tokens_per_second": count(rows * prompt) / prefill,
+        "decode_tokens_per_second": count(rows) * steps / decode,
+        "decode_step_milliseconds": decode / steps * 1e3,
+        "output_tokens_per_second": count(rows * answer) / whole,
+    })
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments = Arguments::parse();
+    let file = forthwith_weights::open(&arguments.model)?;
+    let program = Arc::new(forthwith_models::build(&file)?);
+    let length = arguments.prompt + arguments.answer;
+    let per_row = length.div_ceil(BLOCK_SIZE.get());
+    let most = arguments.rows.iter().copied().max().unwrap_or(1);
+    let kv_format = KvFormat::named(&arguments.kv_format)?;
+    let config = CpuConfig {
+        threads: arguments.threads,
+        isa: IsaChoice::best(),
+        kv_format,
+        kv_blocks: Blocks::new(per_row * most),
+        max_step_tokens: Tokens::new(STEP_TOKENS),
+    };
+    let words = (0..u32::try_from(program.vocab)?).map(TokenId::new);
+    let words = words.collect();
+    let blocks: Vec<BlockId> = (0..u32::try_from(per_row * most)?)
+        .map(BlockId::new)
+        .collect();
+    let mut crowd = Crowd {
+        cpu: Cpu::load(program, &file, &config, &|_, _| {})?,
+        tables: blocks.chunks(per_row).map(<[_]>::to_vec).collect(),
+        words,
+        clock: SystemClock::start(),
+    };
+    crowd.wave(1, arguments.prompt, 2);
+    let rates: Vec<Value> = arguments
+        .rows
+        .iter()
+        .map(|&rows| measure(&mut crowd, rows, &arguments))
+        .collect();
+    let report = json!({
+        "prompt": arguments.prompt,
+        "answer": arguments.answer,
+        "threads": arguments.threads,
+        "rates": rates,
+    });
+    println!("{report:#}");
+    Ok(())
+}
