@@ -75,6 +75,18 @@ pub trait Executor: Send {
 
     /// Copies a whole block, every layer, for a sequence that forks inside it.
     fn copy_block(&mut self, from: BlockId, to: BlockId);
+
+    /// How many threads [`Executor::lend_threads`] runs its work on.
+    fn threads(&self) -> usize {
+        1
+    }
+
+    /// Lends the threads between two steps: calls `work` once on each of them, with numbers from 0
+    /// to [`Executor::threads`] exclusive, and returns when all are done. A panic becomes an error.
+    fn lend_threads(&mut self, work: &(dyn Fn(usize) + Sync)) -> Result<(), StepError> {
+        work(0);
+        Ok(())
+    }
 }
 
 impl StepInput<'_> {

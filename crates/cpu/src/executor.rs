@@ -106,6 +106,16 @@ impl Executor for Cpu {
     fn copy_block(&mut self, from: BlockId, to: BlockId) {
         self.kv.copy_block(from, to);
     }
+
+    fn threads(&self) -> usize {
+        self.team.members()
+    }
+
+    fn lend_threads(&mut self, work: &(dyn Fn(usize) + Sync)) -> Result<(), StepError> {
+        self.team
+            .run(&|member| work(member.index))
+            .map_err(StepError::Worker)
+    }
 }
 
 /// Everything that the members of the team share during one step.

@@ -119,6 +119,11 @@ impl Team {
         Ok(team)
     }
 
+    /// How many threads run a job, the caller included.
+    pub(crate) fn members(&self) -> usize {
+        self.shared.members
+    }
+
     /// Runs `job` on every member and returns when all are done; a panic becomes an error.
     pub(crate) fn run(&mut self, job: &(dyn Fn(Member<'_>) + Sync)) -> Result<(), String> {
         let shared = &*self.shared;

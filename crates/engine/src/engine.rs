@@ -24,7 +24,7 @@ use crate::heartbeat::Heartbeat;
 use crate::kv::{PrefixCacheConfig, Preview};
 use crate::outlook::{Load, Outlook};
 use crate::report::{EngineSnapshot, StepReport};
-use crate::sampling::{self, SampleError, Sampler};
+use crate::sampling::{self, Row, SampleError, SharedSampler};
 use crate::scheduler::Scheduler;
 use crate::scheduler::admission::{Capacity, QueueLimits, QueueLoad, expect};
 use crate::scheduler::plan::StepPlan;
@@ -82,7 +82,7 @@ impl Default for EngineConfig {
 pub struct Engine {
     executor: Box<dyn Executor>,
     scheduler: Scheduler,
-    sampler: Sampler,
+    sampler: SharedSampler,
     plan: StepPlan,
     batch: Batch,
     choices: Vec<Result<sampling::Choice, SampleError>>,
@@ -139,7 +139,7 @@ impl Engine {
             outlook,
         }));
         Self {
-            sampler: Sampler::new(limits.vocab),
+            sampler: SharedSampler::new(executor.threads(), sequences, limits.vocab),
             executor,
             scheduler,
             plan: StepPlan::default(),
@@ -262,7 +262,7 @@ impl Engine {
     fn beat(&mut self) -> Result<StepReport, StepError> {
         self.plan();
         self.run()?;
-        self.sample();
+        self.sample()?;
         self.commit();
         Ok(self.report())
     }
@@ -286,17 +286,17 @@ impl Engine {
         self.batch.run(&self.plan, running, self.executor.as_mut())
     }
 
-    fn sample(&mut self) {
-        self.choices.clear();
+    fn sample(&mut self) -> Result<(), StepError> {
         let running = self.scheduler.running();
         let sampling = self.plan.segments.iter().filter(|segment| segment.samples);
-        for (segment, logits) in sampling.zip(self.batch.rows(self.limits.vocab)) {
-            let sequence = &running[segment.sequence];
-            let choice = self
-                .sampler
-                .choose(logits, &sequence.request, &sequence.tokens);
-            self.choices.push(choice);
-        }
+        let rows = sampling.zip(self.batch.rows(self.limits.vocab));
+        let rows = rows.map(|(segment, logits)| Row {
+            logits,
+            request: &running[segment.sequence].request,
+            tokens: &running[segment.sequence].tokens,
+        });
+        self.sampler
+            .choose(rows, self.executor.as_mut(), &mut self.choices)
     }
 
     fn commit(&mut self) {

@@ -1,8 +1,8 @@
 //! Scheduler, paged KV cache, sampler: the product.
 //!
 //! An [`Engine`] turns requests into tokens, one [`Engine::step`] at a time. It knows tokens and
-//! blocks; it does not know text, JSON, threads or time (a clock is used to stamp events, never to
-//! decide). [`EngineHandle`] puts an engine on a thread of its own and is the only way in and out.
+//! blocks; it does not know text, JSON or time (a clock is used to stamp events, never to decide),
+//! and has no threads but those that the executor lends. [`EngineHandle`] puts an engine on a thread of its own and is the only way in and out.
 //!
 //! ```
 //! # use std::sync::{Arc, mpsc::channel};

@@ -148,3 +148,24 @@ fn broken_input_is_an_error_not_a_panic() {
     };
     assert_eq!(cpu.step(&input, &mut logits), Ok(()));
 }
+
+#[test]
+fn threads_are_lent_once_each_and_survive_a_panic() {
+    let model = TinyModel::new(&cases()[0]);
+    let config = config(3, IsaChoice::best());
+    let mut cpu = Cpu::load(Arc::clone(&model.program), &model, &config, &|_, _| {}).unwrap();
+    let calls: [AtomicUsize; 3] = Default::default();
+    let count = |index: usize| {
+        calls[index].fetch_add(1, Ordering::Relaxed);
+        assert!(
+            index != 1 || calls[1].load(Ordering::Relaxed) != 2,
+            "on purpose"
+        );
+    };
+    assert_eq!(cpu.threads(), 3);
+    assert_eq!(cpu.lend_threads(&count), Ok(()));
+    let error = cpu.lend_threads(&count).unwrap_err();
+    assert!(error.to_string().contains("on purpose"), "{error}");
+    assert_eq!(cpu.lend_threads(&count), Ok(()));
+    assert_eq!(calls.map(AtomicUsize::into_inner), [3, 3, 3]);
+}

@@ -7,6 +7,7 @@ mod exact;
 mod filters;
 mod penalties;
 mod rng;
+mod shared;
 #[cfg(test)]
 mod tests;
 
@@ -17,6 +18,7 @@ use crate::event::TokenLogprob;
 use exact::{exp, exp_quick, ln, weight};
 use filters::{Candidate, by_likelihood, keep_mass, keep_nucleus, most_likely, nucleus_mass};
 use penalties::Penalties;
+pub(crate) use shared::{Row, SharedSampler};
 
 /// A token and what was asked to be known about it.
 #[derive(Clone, Debug, PartialEq)]

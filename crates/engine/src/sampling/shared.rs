@@ -1,0 +1,201 @@
+//! The rows of a step, shared out among the executor's threads, which have nothing to do meanwhile.
+//!
+//! Which thread chooses a token changes nothing: a choice depends on its row, request and position.
+
+use std::sync::{Mutex, PoisonError};
+
+use forthwith_core::executor::{Executor, StepError};
+use forthwith_core::request::GenerationRequest;
+use forthwith_core::units::TokenId;
+
+use super::{Choice, SampleError, Sampler};
+
+/// What a token is chosen from.
+#[derive(Clone, Copy)]
+pub(crate) struct Row<'a> {
+    pub(crate) logits: &'a [f32],
+    pub(crate) request: &'a GenerationRequest,
+    /// Prompt and answer so far.
+    pub(crate) tokens: &'a [TokenId],
+}
+
+/// One sampler for each thread; keeps its buffers.
+pub(crate) struct SharedSampler {
+    members: Vec<Mutex<Member>>,
+    rows: Vec<Row<'static>>,
+}
+
+struct Member {
+    sampler: Sampler,
+    choices: Vec<Result<Choice, SampleError>>,
+}
+
+impl SharedSampler {
+    /// For an executor of so many threads, and steps of so many rows.
+    pub(crate) fn new(threads: usize, rows: usize, vocab: usize) -> Self {
+        let member = |_| {
+            Mutex::new(Member {
+                sampler: Sampler::new(vocab),
+                choices: Vec::with_capacity(rows),
+            })
+        };
+        Self {
+            members: (0..threads.max(1)).map(member).collect(),
+            rows: Vec::with_capacity(rows),
+        }
+    }
+
+    /// Chooses a token for each row, in their order.
+    pub(crate) fn choose<'a>(
+        &mut self,
+        rows: impl Iterator<Item = Row<'a>>,
+        executor: &mut dyn Executor,
+        choices: &mut Vec<Result<Choice, SampleError>>,
+    ) -> Result<(), StepError> {
+        choices.clear();
+        let mut kept: Vec<Row<'a>> = std::mem::take(&mut self.rows);
+        kept.extend(rows);
+        let outcome = self.share_out(&kept, executor);
+        kept.clear();
+        // Collecting nothing keeps the buffer and sheds the borrow.
+        self.rows = kept.into_iter().map(|_| unreachable!()).collect();
+        outcome?;
+        for member in &mut self.members {
+            let member = member.get_mut().unwrap_or_else(PoisonError::into_inner);
+            choices.append(&mut member.choices);
+        }
+        Ok(())
+    }
+
+    fn share_out(&self, rows: &[Row<'_>], executor: &mut dyn Executor) -> Result<(), StepError> {
+        let count = self.members.len();
+        let choose_some = |index: usize| {
+            let mut member = self.members[index]
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            let Member { sampler, choices } = &mut *member;
+            choices.clear();
+            // Whole stretches, so that the members' choices one after the other are in order.
+            for row in &rows[rows.len() * index / count..rows.len() * (index + 1) / count] {
+                choices.push(sampler.choose(row.logits, row.request, row.tokens));
+            }
+        };
+        if rows.len() > 1 && count > 1 {
+            return executor.lend_threads(&choose_some);
+        }
+        for index in 0..count {
+            choose_some(index);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forthwith_core::executor::{KvGeometry, StepInput};
+    use forthwith_core::request::{Limits, RequestParts, SamplingParams};
+    use forthwith_core::units::{BlockId, Tokens};
+
+    use super::*;
+
+    /// Has nothing but threads, and loses one of them if told to.
+    struct Threads {
+        count: usize,
+        broken: bool,
+    }
+
+    impl Executor for Threads {
+        fn vocab(&self) -> usize {
+            4
+        }
+        fn kv_geometry(&self) -> KvGeometry {
+            unreachable!("no model")
+        }
+        fn max_step_tokens(&self) -> Tokens {
+            unreachable!("no model")
+        }
+        fn step(&mut self, _: &StepInput<'_>, _: &mut Vec<f32>) -> Result<(), StepError> {
+            unreachable!("no model")
+        }
+        fn copy_block(&mut self, _: BlockId, _: BlockId) {}
+        fn threads(&self) -> usize {
+            self.count
+        }
+        fn lend_threads(&mut self, work: &(dyn Fn(usize) + Sync)) -> Result<(), StepError> {
+            std::thread::scope(|scope| {
+                for index in (0..self.count).rev() {
+                    scope.spawn(move || work(index));
+                }
+            });
+            if self.broken {
+                return Err(StepError::Worker("a thread broke".to_owned()));
+            }
+            Ok(())
+        }
+    }
+
+    fn request() -> GenerationRequest {
+        let parts = RequestParts {
+            sampling: SamplingParams::greedy(),
+            ..RequestParts::new(vec![TokenId::new(1)])
+        };
+        let limits = Limits {
+            vocab: 4,
+            context: Tokens::new(8),
+        };
+        GenerationRequest::new(parts, limits).unwrap()
+    }
+
+    /// The choices for rows whose likeliest tokens are `best`.
+    fn chosen(
+        sampler: &mut SharedSampler,
+        executor: &mut Threads,
+        best: &[u32],
+    ) -> Result<Vec<u32>, StepError> {
+        let request = request();
+        let logits: Vec<[f32; 4]> = best
+            .iter()
+            .map(|&best| std::array::from_fn(|id| f32::from(u8::from(id == best as usize))))
+            .collect();
+        let rows = logits.iter().map(|logits| Row {
+            logits,
+            request: &request,
+            tokens: request.prompt(),
+        });
+        let mut choices = Vec::new();
+        sampler.choose(rows, executor, &mut choices)?;
+        Ok(choices
+            .into_iter()
+            .map(|choice| choice.unwrap().token.get())
+            .collect())
+    }
+
+    #[test]
+    fn choices_come_in_the_order_of_their_rows() {
+        for count in 1..6 {
+            let mut sampler = SharedSampler::new(count, 8, 4);
+            let mut executor = Threads {
+                count,
+                broken: false,
+            };
+            for best in [&[][..], &[2], &[3, 0], &[0, 1, 2, 3, 2, 1, 0, 3]] {
+                assert_eq!(chosen(&mut sampler, &mut executor, best).unwrap(), best);
+            }
+        }
+    }
+
+    #[test]
+    fn a_broken_step_leaves_no_choices_behind() {
+        let mut sampler = SharedSampler::new(3, 8, 4);
+        let mut executor = Threads {
+            count: 3,
+            broken: true,
+        };
+        assert!(chosen(&mut sampler, &mut executor, &[1, 2, 3]).is_err());
+        executor.broken = false;
+        assert_eq!(
+            chosen(&mut sampler, &mut executor, &[3, 3]).unwrap(),
+            [3, 3]
+        );
+    }
+}
