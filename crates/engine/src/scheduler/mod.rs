@@ -294,9 +294,8 @@ impl Scheduler {
     fn release_followers(&mut self, leader: usize) {
         let followers = std::mem::take(&mut self.running[leader].followers);
         self.parked -= followers.len();
-        for mut follower in followers {
-            follower.join(self.joined);
-            self.joined += 1;
+        for (place, mut follower) in (1..).zip(followers) {
+            follower.join_behind(&self.running[leader], place);
             self.queue.put_back(follower);
         }
     }

@@ -150,7 +150,8 @@ impl Scheduler {
                 self.queue.tenants().charge(tenant, sequence.pending());
             }
             sequence.join(self.joined);
-            self.joined += 1;
+            // Those who wait for its prompt will stand behind it, before all who join later.
+            self.joined += 1 + sequence.followers.len() as u64;
             self.running.push(sequence);
         }
     }

@@ -20,6 +20,11 @@ impl Sequence {
         self.followers.last().map_or(self.id, |last| last.id)
     }
 
+    /// Stands this many places behind a leader that runs.
+    pub(crate) fn join_behind(&mut self, leader: &Self, places: u64) {
+        self.joined = leader.joined.map(|joined| joined + places);
+    }
+
     pub(crate) fn remove_follower(&mut self, id: SeqId) -> Option<Sequence> {
         let index = self.followers.iter().position(|other| other.id == id)?;
         Some(self.followers.remove(index))

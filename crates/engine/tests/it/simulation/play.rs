@@ -278,7 +278,8 @@ impl World<'_> {
     /// The first of the running moves in every step and is never sent away. So each of those who
     /// were there before takes at most as many steps as it has tokens, twice if it was sent away
     /// before it became the first. Where requests differ in more than the time when they came,
-    /// later ones may go first, and each of better priority may send the first one away.
+    /// later ones may go first, and each of better priority may send the first one away. Of a group,
+    /// those who wait for the prompt may also wait for those who began beside it.
     fn check_ages(&mut self, began: Duration) {
         // A fault makes others compute anew; there are few.
         let repeats = if self.faults > 0 { 10 } else { 2 };
@@ -290,7 +291,8 @@ impl World<'_> {
         let overtakes = self.story.ranks.then_some(all * (1 + self.asked.len()));
         for asked in self.asked.iter_mut().filter(|asked| !asked.has_ended()) {
             asked.age += 1;
-            let bound = (overtakes.unwrap_or(asked.ahead) * repeats) as u64;
+            let ahead = if asked.grouped { all } else { asked.ahead };
+            let bound = (overtakes.unwrap_or(ahead) * repeats) as u64;
             assert!(asked.age <= bound, "no end after {} steps", asked.age);
             let is_over = asked.limit().is_some_and(|limit| limit <= began);
             assert!(!is_over, "its time was over before the step");
