@@ -1,6 +1,6 @@
 //! What the machine gives, without queue, scheduler, sampling or HTTP:
 //! `cargo run --release -p forthwith --example rates -- MODEL.gguf [--threads 2] [--prompt 200]
-//! [--answer 64] [--rows 1,4,16,32] [--rounds 3]`.
+//! [--answer 64] [--rows 1,4,16,32] [--step-tokens 512] [--rounds 3]`.
 //!
 //! For each count of rows: as many prompts are computed in full steps, then as many rows decode
 //! together until the answers are complete. A server that loses nothing serves that load in the sum of
@@ -17,9 +17,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Tokens of a full step, as in the server.
-const STEP_TOKENS: usize = 512;
-
 #[derive(Parser)]
 struct Arguments {
     model: PathBuf,
@@ -35,6 +32,9 @@ struct Arguments {
     rows: Vec<usize>,
     #[arg(long, default_value_t = 3)]
     rounds: usize,
+    /// Tokens of a full step; the server's own are 512
+    #[arg(long, default_value_t = 512)]
+    step_tokens: usize,
     #[arg(long, default_value = "f16")]
     kv_format: String,
 }
@@ -43,6 +43,7 @@ struct Arguments {
 struct Crowd {
     cpu: Cpu,
     tables: Vec<Vec<BlockId>>,
+    step_tokens: usize,
     /// The whole vocabulary.
     words: Vec<TokenId>,
     clock: SystemClock,
@@ -81,7 +82,7 @@ impl Crowd {
         let (mut row, mut position) = (0, 0);
         while row < rows {
             let mut pieces = Vec::new();
-            let mut free = STEP_TOKENS;
+            let mut free = self.step_tokens;
             while row < rows && free > 0 {
                 let count = free.min(prompt - position);
                 pieces.push((row, position, count));
@@ -143,7 +144,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         isa: IsaChoice::best(),
         kv_format,
         kv_blocks: Blocks::new(per_row * most),
-        max_step_tokens: Tokens::new(STEP_TOKENS),
+        max_step_tokens: Tokens::new(arguments.step_tokens.max(most)),
     };
     let words = (0..u32::try_from(program.vocab)?).map(TokenId::new);
     let words = words.collect();
@@ -153,6 +154,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut crowd = Crowd {
         cpu: Cpu::load(program, &file, &config, &|_, _| {})?,
         tables: blocks.chunks(per_row).map(<[_]>::to_vec).collect(),
+        step_tokens: arguments.step_tokens,
         words,
         clock: SystemClock::start(),
     };
