@@ -24,6 +24,8 @@ unsafe impl Plain for i8 {}
 // SAFETY: as above.
 unsafe impl Plain for u16 {}
 // SAFETY: as above.
+unsafe impl Plain for i32 {}
+// SAFETY: as above.
 unsafe impl Plain for f32 {}
 
 /// An owned, zeroed, page-aligned array that asks for huge pages.

@@ -1,13 +1,13 @@
-//! Functions of vectors, built from [`Isa`] operations so that all instruction sets agree.
+//! Functions of vectors, built from [`Lanes`] operations so that all instruction sets agree.
 
-use super::Isa;
+use super::{Isa, Lanes};
 
 /// `exp(x)`; zero below −87.3, where the result would be denormal; NaN stays NaN. Relative error
 /// < 3e-7.
 ///
 /// Source: range reduction by `ln 2` in two parts and a degree-6 polynomial (Cephes `expf`).
 #[inline(always)]
-pub(crate) fn exp<I: Isa>(isa: I, x: I::F) -> I::F {
+pub(crate) fn exp<I: Lanes>(isa: I, x: I::F) -> I::F {
     let lowest = isa.splat(-87.3);
     // In this order a NaN passes through both.
     let clamped = isa.max(lowest, isa.min(isa.splat(88.0), x));
@@ -36,7 +36,7 @@ pub(crate) fn exp_one<I: Isa>(isa: I, x: f32) -> f32 {
 
 /// `tanh(x) = 1 − 2 / (exp(2x) + 1)`
 #[inline(always)]
-pub(crate) fn tanh<I: Isa>(isa: I, x: I::F) -> I::F {
+pub(crate) fn tanh<I: Lanes>(isa: I, x: I::F) -> I::F {
     let e = exp(isa, isa.add(x, x));
     let one = isa.splat(1.0);
     isa.sub(one, isa.div(isa.splat(2.0), isa.add(e, one)))

@@ -6,6 +6,7 @@ pub(crate) use super::layout::LANES;
 use super::layout::{COLUMNS, EXPANDED_RECORD, Packed, Recipe, STORED};
 use super::packed::GroupProduct;
 use crate::isa::IsaChoice;
+use crate::kv::{BrainStore, HalfStore, SingleStore};
 use crate::memory::{Buffer, OutOfMemory};
 use forthwith_core::format::Format;
 use forthwith_core::program::WeightSpec;
@@ -17,7 +18,7 @@ pub(crate) fn panel_bytes(cols: usize) -> usize {
     cols / COLUMNS * EXPANDED_RECORD
 }
 
-/// A matrix in groups of eight rows; the last group is padded with zero rows.
+/// A matrix in groups of sixteen rows; the last group is padded with zero rows.
 pub(crate) struct Matrix {
     pub(crate) rows: usize,
     pub(crate) cols: usize,
@@ -95,7 +96,7 @@ impl Matrix {
         }
     }
 
-    /// `out[t, lane]` for the eight rows of one group and the first `tokens` rows of activations.
+    /// `out[t, lane]` for the sixteen rows of one group and the first `tokens` rows of activations.
     pub(crate) fn multiply(
         &self,
         isa: IsaChoice,
@@ -118,14 +119,21 @@ impl Matrix {
                 })
             };
         }
+        macro_rules! dense {
+            ($store:ident) => {
+                isa.run(DenseProduct {
+                    group,
+                    activations,
+                    rows: tokens,
+                    out,
+                    store: PhantomData::<$store>,
+                })
+            };
+        }
         match self.format {
-            Format::F32 | Format::F16 | Format::BF16 => isa.run(DenseProduct {
-                format: self.format,
-                group,
-                activations,
-                rows: tokens,
-                out,
-            }),
+            Format::F32 => dense!(SingleStore),
+            Format::F16 => dense!(HalfStore),
+            Format::BF16 => dense!(BrainStore),
             Format::Q4_0 => packed!(4, 32, true, 8),
             Format::Q4_1 => packed!(4, 32, true, STORED),
             Format::Q5_0 => packed!(5, 32, true, 16),
@@ -138,7 +146,7 @@ impl Matrix {
     }
 }
 
-/// Packs rows `first..first + 8` (those that exist) into a zeroed group.
+/// Packs rows `first..first + 16` (those that exist) into a zeroed group.
 fn pack_group(view: &TensorView<'_>, first: usize, group: &mut [u8]) {
     let info = view.format.info();
     for lane in 0..LANES.min(view.rows - first) {
