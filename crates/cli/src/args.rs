@@ -75,7 +75,7 @@ pub(crate) struct ComputeArgs {
     /// Threads that compute [default: the CPUs that this process may use]
     #[arg(long, value_name = "N", env = "FORTHWITH_THREADS", allow_negative_numbers = true, value_parser = count::<1, 1024>)]
     pub(crate) threads: Option<usize>,
-    /// Instruction set: scalar or avx2 [default: the fastest present]
+    /// Instruction set: scalar, avx2 or avx512 [default: the fastest present]
     #[arg(long, value_name = "NAME", env = "FORTHWITH_ISA", value_parser = IsaChoice::named)]
     pub(crate) isa: Option<IsaChoice>,
     /// Storage of cached keys and values: f16, bf16, f32 or q8_0

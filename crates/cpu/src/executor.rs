@@ -277,7 +277,7 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// Multiplies the groups of `matrices` and hands each tile of `[rows, 8]` to
+    /// Multiplies the groups of `matrices` and hands each tile of `[rows, 16]` to
     /// `sink(matrix, group, tile)`.
     fn products(
         &self,

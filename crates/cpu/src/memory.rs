@@ -24,7 +24,19 @@ unsafe impl Plain for i8 {}
 // SAFETY: as above.
 unsafe impl Plain for u16 {}
 // SAFETY: as above.
+unsafe impl Plain for i32 {}
+// SAFETY: as above.
 unsafe impl Plain for f32 {}
+
+const HUGE_PAGE: usize = 2 << 20;
+
+/// The size of a mapping: whole huge pages from one on, since Linux aligns only those.
+fn mapped(bytes: usize) -> usize {
+    if bytes < HUGE_PAGE {
+        return bytes;
+    }
+    bytes.checked_next_multiple_of(HUGE_PAGE).unwrap_or(bytes)
+}
 
 /// An owned, zeroed, page-aligned array that asks for huge pages.
 pub(crate) struct Buffer<T: Plain> {
@@ -40,7 +52,7 @@ unsafe impl<T: Plain> Sync for Buffer<T> {}
 impl<T: Plain> Buffer<T> {
     /// `len` zeros. Pages are touched when first used.
     pub(crate) fn zeroed(len: usize) -> Result<Self, OutOfMemory> {
-        let bytes = len.saturating_mul(size_of::<T>());
+        let bytes = mapped(len.saturating_mul(size_of::<T>()));
         if bytes == 0 {
             return Ok(Self {
                 start: NonNull::dangling(),
@@ -98,7 +110,7 @@ impl<T: Plain> DerefMut for Buffer<T> {
 
 impl<T: Plain> Drop for Buffer<T> {
     fn drop(&mut self) {
-        let bytes = self.len * size_of::<T>();
+        let bytes = mapped(self.len * size_of::<T>());
         if bytes > 0 {
             // SAFETY: the mapping was made in `zeroed` with this size and is not used any more.
             unsafe { libc::munmap(self.start.as_ptr().cast(), bytes) };

@@ -5,8 +5,7 @@ use super::workspace::{Sizes, Workspace};
 use super::{Cpu, CpuConfig, Weight};
 use crate::kv::{KvCache, MAX_HEAD_DIM};
 use crate::memory::OutOfMemory;
-use crate::quant::Matrix;
-use crate::quant::matrix::stored_bytes;
+use crate::quant::matrix::{Packer, stored_bytes};
 use crate::team::Team;
 use forthwith_core::program::{Phase, Program, WeightSpec};
 use forthwith_core::shape::{TensorView, WeightSource};
@@ -54,16 +53,20 @@ impl Cpu {
         check(&program)?;
         let threads = config.threads.max(1);
         let total = program.weights.len();
-        let mut weights = Vec::with_capacity(total);
+        let matrices = program.weights.iter().filter(|spec| spec.rows > 1);
+        let mut packer = Packer::new(matrices.map(stored_bytes).sum(), threads)?;
+        let mut vectors = Vec::with_capacity(total);
         for (index, spec) in program.weights.iter().enumerate() {
             let view = find(source, spec)?;
-            weights.push(if spec.rows == 1 {
-                Weight::Vector(view.to_f32())
+            if spec.rows == 1 {
+                vectors.push(Some(view.to_f32()));
             } else {
-                Weight::Matrix(Matrix::pack(&view, threads)?)
-            });
+                packer.pack(&view);
+                vectors.push(None);
+            }
             progress(index + 1, total);
         }
+        let weights = gather(vectors, packer);
         let sizes = Sizes::of(&program, config.max_step_tokens, config.kv_blocks);
         Ok(Self {
             isa: config.isa,
@@ -77,6 +80,16 @@ impl Cpu {
             program,
         })
     }
+}
+
+/// All weights in the program's order: vectors where they are, packed matrices in between.
+fn gather(vectors: Vec<Option<Vec<f32>>>, packer: Packer) -> Vec<Weight> {
+    let mut matrices = packer.finish();
+    let mut next = || Weight::Matrix(matrices.next().expect("one for each that was packed"));
+    let weights = vectors.into_iter();
+    weights
+        .map(|vector| vector.map_or_else(&mut next, Weight::Vector))
+        .collect()
 }
 
 /// The bytes of all weights as this backend keeps them.

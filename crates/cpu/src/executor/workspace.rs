@@ -143,9 +143,9 @@ pub(super) struct WorkspaceView<'a> {
 
 /// One member's own memory.
 pub(super) struct Scratch<'a> {
-    /// `[tokens, 8]`
+    /// `[tokens, 16]`
     pub(super) tile: &'a mut [f32],
-    /// `[tokens, 8]`
+    /// `[tokens, 16]`
     pub(super) second_tile: &'a mut [f32],
     /// The widest row.
     pub(super) row: &'a mut [f32],

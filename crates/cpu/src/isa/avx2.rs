@@ -1,14 +1,26 @@
 //! AVX2 with FMA and F16C.
 //!
-//! Every intrinsic below is sound because a value of [`Avx2`] only comes from [`Avx2::detect`].
+//! Every intrinsic below is sound because a value of [`Narrow`] only comes from detection.
 
-use super::{Isa, Kernel};
+use super::pair::Pair;
+use super::{Isa, Kernel, Lanes};
 #[allow(clippy::wildcard_imports, reason = "a file of intrinsics")]
 use std::arch::x86_64::*;
 
+/// Vectors of 256 bits, on a CPU with AVX-512 as well or not.
 #[derive(Clone, Copy)]
-pub(crate) struct Avx2 {
+pub(crate) struct Narrow<const AVX512: bool> {
     _proof: (),
+}
+
+pub(crate) type Avx2 = Narrow<false>;
+
+impl<const AVX512: bool> Narrow<AVX512> {
+    /// # Safety
+    /// The CPU has AVX2, FMA and F16C, and with `AVX512` the features of that module.
+    pub(super) unsafe fn assume() -> Self {
+        Self { _proof: () }
+    }
 }
 
 impl Avx2 {
@@ -26,6 +38,20 @@ fn enter<K: Kernel>(isa: Avx2, kernel: K) -> K::Output {
     kernel.run(isa)
 }
 
+impl Isa for Avx2 {
+    type Wide = Pair<Self>;
+
+    #[inline(always)]
+    fn wide(self) -> Pair<Self> {
+        Pair(self)
+    }
+
+    fn vectorize<K: Kernel>(self, kernel: K) -> K::Output {
+        // SAFETY: the token proves that the CPU has the features.
+        unsafe { enter(self, kernel) }
+    }
+}
+
 macro_rules! op {
     ($body:expr) => {{
         // SAFETY: the token proves that the CPU has the features; value intrinsics touch no memory.
@@ -33,14 +59,11 @@ macro_rules! op {
     }};
 }
 
-impl Isa for Avx2 {
+impl<const AVX512: bool> Lanes for Narrow<AVX512> {
     type F = __m256;
     type I = __m256i;
-
-    fn vectorize<K: Kernel>(self, kernel: K) -> K::Output {
-        // SAFETY: the token proves that the CPU has the features.
-        unsafe { enter(self, kernel) }
-    }
+    const LANES: usize = 8;
+    const DOTS: bool = AVX512;
 
     #[inline(always)]
     fn splat(self, value: f32) -> __m256 {
@@ -150,14 +173,6 @@ impl Isa for Avx2 {
     }
 
     #[inline(always)]
-    fn to_array(self, a: __m256) -> [f32; 8] {
-        let mut out = [0.0; 8];
-        // SAFETY: `out` holds eight floats.
-        unsafe { self.store(out.as_mut_ptr(), a) };
-        out
-    }
-
-    #[inline(always)]
     unsafe fn store_as_i8(self, to: *mut i8, value: __m256) {
         // SAFETY: the caller vouches for eight bytes; the token for the features.
         unsafe {
@@ -214,6 +229,11 @@ impl Isa for Avx2 {
     }
 
     #[inline(always)]
+    fn xor(self, a: __m256i, b: __m256i) -> __m256i {
+        op!(_mm256_xor_si256(a, b))
+    }
+
+    #[inline(always)]
     fn shift_right16<const N: i32>(self, a: __m256i) -> __m256i {
         op!(_mm256_srli_epi16::<N>(a))
     }
@@ -236,6 +256,21 @@ impl Isa for Avx2 {
     #[inline(always)]
     fn multiply_add_bytes(self, a: __m256i, b: __m256i) -> __m256i {
         op!(_mm256_maddubs_epi16(a, b))
+    }
+
+    #[inline(always)]
+    fn dot(self, sum: __m256i, a: __m256i, b: __m256i) -> __m256i {
+        if AVX512 {
+            return op!(_mm256_dpbusd_epi32(sum, a, b));
+        }
+        op!({
+            let low = _mm256_set1_epi16(0xff);
+            let evens = _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(b));
+            let odds = _mm256_srai_epi16::<8>(b);
+            let evens = _mm256_madd_epi16(_mm256_and_si256(a, low), evens);
+            let odds = _mm256_madd_epi16(_mm256_srli_epi16::<8>(a), odds);
+            _mm256_add_epi32(sum, _mm256_add_epi32(evens, odds))
+        })
     }
 
     #[inline(always)]

@@ -1,13 +1,13 @@
-//! Functions of vectors, built from [`Isa`] operations so that all instruction sets agree.
+//! Functions of vectors, built from [`Lanes`] operations so that all instruction sets agree.
 
-use super::Isa;
+use super::{Isa, Lanes};
 
 /// `exp(x)`; zero below −87.3, where the result would be denormal; NaN stays NaN. Relative error
 /// < 3e-7.
 ///
 /// Source: range reduction by `ln 2` in two parts and a degree-6 polynomial (Cephes `expf`).
 #[inline(always)]
-pub(crate) fn exp<I: Isa>(isa: I, x: I::F) -> I::F {
+pub(crate) fn exp<I: Lanes>(isa: I, x: I::F) -> I::F {
     let lowest = isa.splat(-87.3);
     // In this order a NaN passes through both.
     let clamped = isa.max(lowest, isa.min(isa.splat(88.0), x));
@@ -34,9 +34,21 @@ pub(crate) fn exp_one<I: Isa>(isa: I, x: f32) -> f32 {
     isa.to_array(exp(isa, isa.splat(x)))[0]
 }
 
+/// [`exp`] of up to eight numbers.
+#[inline(always)]
+pub(crate) fn exp_each<I: Isa, const N: usize>(isa: I, x: [f32; N]) -> [f32; N] {
+    const { assert!(N <= 8, "one vector") };
+    let (mut lanes, mut out) = ([0.0; 8], [0.0; N]);
+    lanes[..N].copy_from_slice(&x);
+    // SAFETY: `lanes` holds eight floats.
+    let lanes = isa.to_array(exp(isa, unsafe { isa.load(lanes.as_ptr()) }));
+    out.copy_from_slice(&lanes[..N]);
+    out
+}
+
 /// `tanh(x) = 1 − 2 / (exp(2x) + 1)`
 #[inline(always)]
-pub(crate) fn tanh<I: Isa>(isa: I, x: I::F) -> I::F {
+pub(crate) fn tanh<I: Lanes>(isa: I, x: I::F) -> I::F {
     let e = exp(isa, isa.add(x, x));
     let one = isa.splat(1.0);
     isa.sub(one, isa.div(isa.splat(2.0), isa.add(e, one)))
@@ -49,10 +61,40 @@ pub(crate) fn sum_lanes<I: Isa>(isa: I, a: I::F) -> f32 {
     ((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7]))
 }
 
-/// The largest lane.
+/// The sum of the lanes of a wide vector, always in the same tree.
+#[inline(always)]
+pub(crate) fn sum_wide<I: Isa>(isa: I, a: <I::Wide as Lanes>::F) -> f32 {
+    let (low, high) = halves(isa, a);
+    sum_lanes(isa, isa.add(low, high))
+}
+
+/// The two halves of a wide vector.
+#[inline(always)]
+fn halves<I: Isa>(isa: I, a: <I::Wide as Lanes>::F) -> (I::F, I::F) {
+    let mut lanes = [0.0_f32; 16];
+    // SAFETY: the array holds sixteen floats.
+    unsafe {
+        isa.wide().store(lanes.as_mut_ptr(), a);
+        (isa.load(lanes.as_ptr()), isa.load(lanes.as_ptr().add(8)))
+    }
+}
+
+/// The largest lane; any lane or NaN if one is NaN.
 #[inline(always)]
 pub(crate) fn max_lane<I: Isa>(isa: I, a: I::F) -> f32 {
-    isa.to_array(a)
-        .into_iter()
-        .fold(f32::NEG_INFINITY, f32::max)
+    // One instruction; `f32::max` takes three.
+    let max = |a: f32, b: f32| if b > a { b } else { a };
+    let a = isa.to_array(a);
+    let (even, odd) = (
+        max(max(a[0], a[4]), max(a[2], a[6])),
+        max(max(a[1], a[5]), max(a[3], a[7])),
+    );
+    max(even, odd)
+}
+
+/// The largest lane of a wide vector.
+#[inline(always)]
+pub(crate) fn max_wide<I: Isa>(isa: I, a: <I::Wide as Lanes>::F) -> f32 {
+    let (low, high) = halves(isa, a);
+    max_lane(isa, isa.max(low, high))
 }

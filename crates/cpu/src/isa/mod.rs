@@ -1,8 +1,9 @@
 //! One kernel, many instruction sets: kernels are written once over [`Isa`].
 //!
-//! The model is eight lanes of `f32` ([`Isa::F`]) and 256 bits of integers ([`Isa::I`]). Every
-//! operation has one exact result (multiply-add is fused everywhere, integer sums never
-//! saturate within the bounds their callers prove), so all instruction sets give the same bits.
+//! The model is vectors of [`Lanes`]: eight of `f32` beside 256 bits of integers, or twice as much
+//! ([`Isa::Wide`]) where outputs do not depend on one another. Every operation has one exact result
+//! (multiply-add is fused everywhere, integer sums never saturate within the bounds their callers
+//! prove), so all instruction sets give the same bits.
 //!
 //! Kernels hold vectors in variables and arrays and walk them with plain loops: a closure over
 //! vectors (`array::from_fn`, `map`, `fold`) is compiled without the instruction set's features
@@ -10,7 +11,10 @@
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 pub(crate) mod math;
+mod pair;
 mod scalar;
 
 use std::fmt;
@@ -25,36 +29,38 @@ pub(crate) trait Kernel {
     fn run<I: Isa>(self, isa: I) -> Self::Output;
 }
 
-/// The operations that kernels are made of. A value of the type proves that the CPU has them.
-pub(crate) trait Isa: Copy + Send + Sync {
-    /// Eight `f32` lanes.
+/// Vectors of one width and the operations that kernels are made of. A value of the type proves
+/// that the CPU has them.
+pub(crate) trait Lanes: Copy + Send + Sync {
+    /// Lanes of `f32`.
     type F: Copy;
-    /// 256 bits: 32 bytes, 16 words or 8 double words.
+    /// As many bits of integers: bytes, words or double words.
     type I: Copy;
-
-    /// Runs a kernel compiled for this instruction set.
-    fn vectorize<K: Kernel>(self, kernel: K) -> K::Output;
+    /// How many lanes of 32 bits there are.
+    const LANES: usize;
+    /// Whether [`Lanes::dot`] is one instruction, and registers are many.
+    const DOTS: bool;
 
     fn splat(self, value: f32) -> Self::F;
     /// # Safety
-    /// Eight floats are readable at `from`.
+    /// A vector of floats is readable at `from`.
     unsafe fn load(self, from: *const f32) -> Self::F;
     /// # Safety
-    /// Eight floats are writable at `to`.
+    /// A vector of floats is writable at `to`.
     unsafe fn store(self, to: *mut f32, value: Self::F);
     /// # Safety
-    /// Eight half floats are readable at `from`.
+    /// As many half floats as lanes are readable at `from`.
     unsafe fn load_half(self, from: *const u16) -> Self::F;
     /// Rounds to nearest even; magnitudes beyond the range become infinite.
     ///
     /// # Safety
-    /// Eight half floats are writable at `to`.
+    /// As many half floats as lanes are writable at `to`.
     unsafe fn store_half(self, to: *mut u16, value: Self::F);
     /// # Safety
-    /// Eight `bf16` are readable at `from`.
+    /// As many `bf16` as lanes are readable at `from`.
     unsafe fn load_bf16(self, from: *const u16) -> Self::F;
     /// # Safety
-    /// Eight signed bytes are readable at `from`.
+    /// As many signed bytes as lanes are readable at `from`.
     unsafe fn load_i8(self, from: *const i8) -> Self::F;
     fn add(self, a: Self::F, b: Self::F) -> Self::F;
     fn sub(self, a: Self::F, b: Self::F) -> Self::F;
@@ -74,23 +80,22 @@ pub(crate) trait Isa: Copy + Send + Sync {
     fn zero_below(self, a: Self::F, x: Self::F, limit: Self::F) -> Self::F;
     /// `a · 2^n` for integral `n` in `-126..=127`.
     fn scale_exponent(self, a: Self::F, n: Self::F) -> Self::F;
-    fn to_array(self, a: Self::F) -> [f32; 8];
-    /// Writes integral lanes within `-128..=127` as eight bytes.
+    /// Writes integral lanes within `-128..=127` as bytes.
     ///
     /// # Safety
-    /// Eight bytes are writable at `to`.
+    /// As many bytes as lanes are writable at `to`.
     unsafe fn store_as_i8(self, to: *mut i8, value: Self::F);
 
     /// Asks for the cache line at `at`; a hint, any address will do.
     fn prefetch(self, at: *const u8);
     fn zero(self) -> Self::I;
     /// # Safety
-    /// 32 bytes are readable at `from`.
+    /// A vector of bytes is readable at `from`.
     unsafe fn load_bytes(self, from: *const u8) -> Self::I;
     /// # Safety
-    /// 32 bytes are writable at `to`.
+    /// A vector of bytes is writable at `to`.
     unsafe fn store_bytes(self, to: *mut u8, value: Self::I);
-    /// The four bytes at `from`, eight times.
+    /// The four bytes at `from` in every lane.
     ///
     /// # Safety
     /// Four bytes are readable at `from`.
@@ -98,6 +103,7 @@ pub(crate) trait Isa: Copy + Send + Sync {
     fn splat_byte(self, value: u8) -> Self::I;
     fn and(self, a: Self::I, b: Self::I) -> Self::I;
     fn or(self, a: Self::I, b: Self::I) -> Self::I;
+    fn xor(self, a: Self::I, b: Self::I) -> Self::I;
     /// Shifts each 16-bit lane right, zeros in.
     fn shift_right16<const N: i32>(self, a: Self::I) -> Self::I;
     /// Shifts each 16-bit lane left, zeros in.
@@ -107,6 +113,8 @@ pub(crate) trait Isa: Copy + Send + Sync {
     /// Unsigned bytes of `a` times signed bytes of `b`, neighbours summed to 16 bits.
     /// Callers prove that no sum leaves the 16-bit range.
     fn multiply_add_bytes(self, a: Self::I, b: Self::I) -> Self::I;
+    /// `sum` plus, in each 32-bit lane, unsigned bytes of `a` times signed bytes of `b`; exact.
+    fn dot(self, sum: Self::I, a: Self::I, b: Self::I) -> Self::I;
     /// Neighbouring signed 16-bit lanes summed to 32 bits.
     fn add_pairs16(self, a: Self::I) -> Self::I;
     /// Absolute values of signed bytes; 128 for -128, read as unsigned.
@@ -115,6 +123,28 @@ pub(crate) trait Isa: Copy + Send + Sync {
     fn apply_sign(self, a: Self::I, sign: Self::I) -> Self::I;
     /// Signed 32-bit lanes as floats.
     fn to_float(self, a: Self::I) -> Self::F;
+}
+
+/// An instruction set: vectors of eight lanes, the same twice as wide, and code compiled for both.
+pub(crate) trait Isa: Lanes {
+    /// Vectors of sixteen lanes.
+    type Wide: Lanes;
+
+    /// The wider vectors.
+    fn wide(self) -> Self::Wide;
+
+    /// Runs a kernel compiled for this instruction set.
+    fn vectorize<K: Kernel>(self, kernel: K) -> K::Output;
+
+    /// The lanes, first lane first.
+    #[inline(always)]
+    fn to_array(self, a: Self::F) -> [f32; 8] {
+        const { assert!(Self::LANES == 8, "the narrow vectors have eight lanes") };
+        let mut out = [0.0; 8];
+        // SAFETY: `out` holds eight floats.
+        unsafe { self.store(out.as_mut_ptr(), a) };
+        out
+    }
 }
 
 /// An instruction set that this CPU has.
@@ -126,6 +156,8 @@ enum Choice {
     Scalar(scalar::Scalar),
     #[cfg(target_arch = "x86_64")]
     Avx2(avx2::Avx2),
+    #[cfg(target_arch = "x86_64")]
+    Avx512(avx512::Avx512),
 }
 
 /// The asked-for instruction set is unknown or not present.
@@ -145,6 +177,10 @@ impl IsaChoice {
         if let Some(isa) = avx2::Avx2::detect() {
             all.push(Self(Choice::Avx2(isa)));
         }
+        #[cfg(target_arch = "x86_64")]
+        if let Some(isa) = avx512::detect() {
+            all.push(Self(Choice::Avx512(isa)));
+        }
         all
     }
 
@@ -155,7 +191,7 @@ impl IsaChoice {
             .unwrap_or(Self(Choice::Scalar(scalar::Scalar)))
     }
 
-    /// The one of that name (`scalar`, `avx2`).
+    /// The one of that name (`scalar`, `avx2`, `avx512`).
     pub fn named(name: &str) -> Result<Self, UnknownIsa> {
         let all = Self::available();
         all.iter()
@@ -173,6 +209,8 @@ impl IsaChoice {
             Choice::Scalar(_) => "scalar",
             #[cfg(target_arch = "x86_64")]
             Choice::Avx2(_) => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Choice::Avx512(_) => "avx512",
         }
     }
 
@@ -182,6 +220,8 @@ impl IsaChoice {
             Choice::Scalar(isa) => isa.vectorize(kernel),
             #[cfg(target_arch = "x86_64")]
             Choice::Avx2(isa) => isa.vectorize(kernel),
+            #[cfg(target_arch = "x86_64")]
+            Choice::Avx512(isa) => isa.vectorize(kernel),
         }
     }
 }

@@ -1,19 +1,20 @@
 //! The portable instruction set: plain arrays, the meaning of every operation.
 
-use super::{Isa, Kernel};
+use super::pair::Pair;
+use super::{Isa, Kernel, Lanes};
 use half::f16;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Scalar;
 
-type Lanes = [f32; 8];
+type Floats = [f32; 8];
 type Bytes = [u8; 32];
 
-fn map(a: Lanes, f: impl Fn(f32) -> f32) -> Lanes {
+fn map(a: Floats, f: impl Fn(f32) -> f32) -> Floats {
     a.map(f)
 }
 
-fn zip(a: Lanes, b: Lanes, f: impl Fn(f32, f32) -> f32) -> Lanes {
+fn zip(a: Floats, b: Floats, f: impl Fn(f32, f32) -> f32) -> Floats {
     std::array::from_fn(|i| f(a[i], b[i]))
 }
 
@@ -36,118 +37,123 @@ fn from_doubles(a: [i32; 8]) -> Bytes {
 }
 
 impl Isa for Scalar {
-    type F = Lanes;
-    type I = Bytes;
+    type Wide = Pair<Self>;
+
+    fn wide(self) -> Pair<Self> {
+        Pair(self)
+    }
 
     fn vectorize<K: Kernel>(self, kernel: K) -> K::Output {
         kernel.run(self)
     }
+}
+
+impl Lanes for Scalar {
+    type F = Floats;
+    type I = Bytes;
+    const LANES: usize = 8;
+    const DOTS: bool = false;
 
     #[inline(always)]
-    fn splat(self, value: f32) -> Lanes {
+    fn splat(self, value: f32) -> Floats {
         [value; 8]
     }
 
     #[inline(always)]
-    unsafe fn load(self, from: *const f32) -> Lanes {
+    unsafe fn load(self, from: *const f32) -> Floats {
         // SAFETY: the caller vouches for eight floats.
-        unsafe { from.cast::<Lanes>().read_unaligned() }
+        unsafe { from.cast::<Floats>().read_unaligned() }
     }
 
     #[inline(always)]
-    unsafe fn store(self, to: *mut f32, value: Lanes) {
+    unsafe fn store(self, to: *mut f32, value: Floats) {
         // SAFETY: the caller vouches for eight floats.
-        unsafe { to.cast::<Lanes>().write_unaligned(value) }
+        unsafe { to.cast::<Floats>().write_unaligned(value) }
     }
 
     #[inline(always)]
-    unsafe fn load_half(self, from: *const u16) -> Lanes {
+    unsafe fn load_half(self, from: *const u16) -> Floats {
         // SAFETY: the caller vouches for eight halves.
         let halves = unsafe { from.cast::<[u16; 8]>().read_unaligned() };
         halves.map(|bits| f16::from_bits(bits).to_f32())
     }
 
     #[inline(always)]
-    unsafe fn store_half(self, to: *mut u16, value: Lanes) {
+    unsafe fn store_half(self, to: *mut u16, value: Floats) {
         let halves = value.map(|value| f16::from_f32(value).to_bits());
         // SAFETY: the caller vouches for eight halves.
         unsafe { to.cast::<[u16; 8]>().write_unaligned(halves) }
     }
 
     #[inline(always)]
-    unsafe fn load_bf16(self, from: *const u16) -> Lanes {
+    unsafe fn load_bf16(self, from: *const u16) -> Floats {
         // SAFETY: the caller vouches for eight values.
         let halves = unsafe { from.cast::<[u16; 8]>().read_unaligned() };
         halves.map(|bits| f32::from_bits(u32::from(bits) << 16))
     }
 
     #[inline(always)]
-    unsafe fn load_i8(self, from: *const i8) -> Lanes {
+    unsafe fn load_i8(self, from: *const i8) -> Floats {
         // SAFETY: the caller vouches for eight bytes.
         unsafe { from.cast::<[i8; 8]>().read_unaligned() }.map(f32::from)
     }
 
     #[inline(always)]
-    fn add(self, a: Lanes, b: Lanes) -> Lanes {
+    fn add(self, a: Floats, b: Floats) -> Floats {
         zip(a, b, |a, b| a + b)
     }
 
     #[inline(always)]
-    fn sub(self, a: Lanes, b: Lanes) -> Lanes {
+    fn sub(self, a: Floats, b: Floats) -> Floats {
         zip(a, b, |a, b| a - b)
     }
 
     #[inline(always)]
-    fn mul(self, a: Lanes, b: Lanes) -> Lanes {
+    fn mul(self, a: Floats, b: Floats) -> Floats {
         zip(a, b, |a, b| a * b)
     }
 
     #[inline(always)]
-    fn div(self, a: Lanes, b: Lanes) -> Lanes {
+    fn div(self, a: Floats, b: Floats) -> Floats {
         zip(a, b, |a, b| a / b)
     }
 
     #[inline(always)]
-    fn fma(self, a: Lanes, b: Lanes, c: Lanes) -> Lanes {
+    fn fma(self, a: Floats, b: Floats, c: Floats) -> Floats {
         std::array::from_fn(|i| a[i].mul_add(b[i], c[i]))
     }
 
     #[inline(always)]
-    fn max(self, a: Lanes, b: Lanes) -> Lanes {
+    fn max(self, a: Floats, b: Floats) -> Floats {
         zip(a, b, |a, b| if a > b { a } else { b })
     }
 
     #[inline(always)]
-    fn min(self, a: Lanes, b: Lanes) -> Lanes {
+    fn min(self, a: Floats, b: Floats) -> Floats {
         zip(a, b, |a, b| if a < b { a } else { b })
     }
 
     #[inline(always)]
-    fn abs(self, a: Lanes) -> Lanes {
+    fn abs(self, a: Floats) -> Floats {
         map(a, f32::abs)
     }
 
     #[inline(always)]
-    fn round(self, a: Lanes) -> Lanes {
+    fn round(self, a: Floats) -> Floats {
         map(a, f32::round_ties_even)
     }
 
     #[inline(always)]
-    fn zero_below(self, a: Lanes, x: Lanes, limit: Lanes) -> Lanes {
+    fn zero_below(self, a: Floats, x: Floats, limit: Floats) -> Floats {
         std::array::from_fn(|i| if x[i] < limit[i] { 0.0 } else { a[i] })
     }
 
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "n is integral and small")]
-    fn scale_exponent(self, a: Lanes, n: Lanes) -> Lanes {
+    fn scale_exponent(self, a: Floats, n: Floats) -> Floats {
         zip(a, n, |a, n| {
             a * f32::from_bits((((n as i32) + 127) << 23).cast_unsigned())
         })
-    }
-
-    #[inline(always)]
-    fn to_array(self, a: Lanes) -> [f32; 8] {
-        a
     }
 
     #[inline(always)]
@@ -155,7 +161,7 @@ impl Isa for Scalar {
         clippy::cast_possible_truncation,
         reason = "lanes are integral and small"
     )]
-    unsafe fn store_as_i8(self, to: *mut i8, value: Lanes) {
+    unsafe fn store_as_i8(self, to: *mut i8, value: Floats) {
         // SAFETY: the caller vouches for eight bytes.
         unsafe {
             to.cast::<[i8; 8]>()
@@ -206,6 +212,11 @@ impl Isa for Scalar {
     }
 
     #[inline(always)]
+    fn xor(self, a: Bytes, b: Bytes) -> Bytes {
+        std::array::from_fn(|i| a[i] ^ b[i])
+    }
+
+    #[inline(always)]
     fn shift_right16<const N: i32>(self, a: Bytes) -> Bytes {
         from_words(words(a).map(|word| (word.cast_unsigned() >> N).cast_signed()))
     }
@@ -236,6 +247,15 @@ impl Isa for Scalar {
     }
 
     #[inline(always)]
+    fn dot(self, sum: Bytes, a: Bytes, b: Bytes) -> Bytes {
+        let sum = doubles(sum);
+        let product = |i: usize| i32::from(a[i]) * i32::from(b[i].cast_signed());
+        from_doubles(std::array::from_fn(|i| {
+            (4 * i..4 * i + 4).fold(sum[i], |sum, byte| sum.wrapping_add(product(byte)))
+        }))
+    }
+
+    #[inline(always)]
     fn add_pairs16(self, a: Bytes) -> Bytes {
         let a = words(a);
         from_doubles(std::array::from_fn(|i| {
@@ -262,7 +282,7 @@ impl Isa for Scalar {
         clippy::cast_precision_loss,
         reason = "sums of a block stay below 2^24"
     )]
-    fn to_float(self, a: Bytes) -> Lanes {
+    fn to_float(self, a: Bytes) -> Floats {
         doubles(a).map(|double| double as f32)
     }
 }

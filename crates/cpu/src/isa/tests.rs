@@ -1,99 +1,146 @@
 use super::*;
 use proptest::prelude::*;
 
-/// Runs every operation on given lanes and bytes and returns all results as bits.
-struct AllOperations {
-    a: [f32; 8],
-    b: [f32; 8],
-    x: [u8; 32],
-    y: [u8; 32],
+/// Sixteen lanes of operands.
+struct Operands {
+    a: [f32; 16],
+    b: [f32; 16],
+    x: [u8; 64],
+    y: [u8; 64],
 }
 
-impl Kernel for AllOperations {
-    type Output = Vec<u32>;
+/// Runs every operation and returns all results as bits: the narrow vectors half by half, then the
+/// wide ones.
+struct AllOperations<'a>(&'a Operands);
+
+impl Kernel for AllOperations<'_> {
+    type Output = [Vec<u32>; 2];
 
     #[inline(always)]
-    #[expect(clippy::many_single_char_names, reason = "operands")]
-    fn run<I: Isa>(self, isa: I) -> Vec<u32> {
-        // SAFETY: every pointer below is to an array of the length its operation reads or writes.
-        unsafe {
-            let (a, b) = (isa.load(self.a.as_ptr()), isa.load(self.b.as_ptr()));
-            let (x, y) = (
-                isa.load_bytes(self.x.as_ptr()),
-                isa.load_bytes(self.y.as_ptr()),
-            );
-            let halves: Vec<u16> = self.x.chunks(2).map(|h| u16::from(h[0]) << 6 | 3).collect();
-            let n = isa.round(isa.max(isa.min(b, isa.splat(100.0)), isa.splat(-100.0)));
-            let small = isa.and(x, isa.splat_byte(127));
-            let floats = [
-                isa.add(a, b),
-                isa.sub(a, b),
-                isa.mul(a, b),
-                isa.div(a, b),
-                isa.fma(a, b, a),
-                isa.max(a, b),
-                isa.min(a, b),
-                isa.abs(a),
-                isa.round(a),
-                isa.zero_below(a, b, isa.splat(0.5)),
-                isa.scale_exponent(isa.splat(1.25), n),
-                isa.load_half(halves.as_ptr()),
-                isa.load_bf16(halves.as_ptr()),
-                isa.load_i8(self.x.as_ptr().cast()),
-                math::exp(isa, a),
-                math::tanh(isa, b),
-                isa.to_float(isa.add_pairs16(isa.multiply_add_bytes(small, y))),
-            ];
-            let integers = [
-                isa.and(x, y),
-                isa.or(x, y),
-                isa.shift_right16::<4>(x),
-                isa.shift_left16::<2>(x),
-                isa.add16(x, y),
-                isa.add32(x, y),
-                isa.multiply_add_bytes(small, y),
-                isa.add_pairs16(x),
-                isa.abs_bytes(x),
-                isa.apply_sign(y, x),
-                isa.zero(),
-                isa.broadcast4(self.x.as_ptr().cast()),
-            ];
-            let mut out = Vec::new();
-            for value in floats {
-                out.extend(isa.to_array(value).map(|lane| (lane + 0.0).to_bits()));
-            }
-            for value in integers {
-                let mut bytes = [0; 32];
-                isa.store_bytes(bytes.as_mut_ptr(), value);
-                out.extend(bytes.map(u32::from));
-            }
-            let (mut stored, mut bytes) = ([0_u16; 8], [0_i8; 8]);
-            isa.store_half(stored.as_mut_ptr(), a);
-            isa.store_as_i8(bytes.as_mut_ptr(), n);
-            out.extend(stored.map(u32::from));
-            out.extend(bytes.map(|byte| u32::from(byte.cast_unsigned())));
-            out.push(math::sum_lanes(isa, a).to_bits());
-            out.push(math::max_lane(isa, a).to_bits());
-            out
-        }
+    fn run<I: Isa>(self, isa: I) -> [Vec<u32>; 2] {
+        let halves = [operations(isa, self.0, 0), operations(isa, self.0, 8)];
+        let narrow = halves[0].iter().zip(&halves[1]);
+        let narrow = narrow.flat_map(|(first, second)| [first.clone(), second.clone()].concat());
+        let wide = operations(isa.wide(), self.0, 0);
+        let array = isa.to_array(isa.splat(self.0.a[0]));
+        let single = [
+            math::sum_lanes(isa, isa.splat(self.0.a[0])),
+            math::max_lane(isa, isa.splat(0.5)),
+        ];
+        let single = array.into_iter().chain(single).map(f32::to_bits);
+        [narrow.chain(single).collect(), wide.concat()]
     }
+}
+
+/// Every operation on the lanes from `first` on; one list of bits each.
+#[inline(always)]
+#[expect(clippy::many_single_char_names, reason = "operands")]
+fn operations<L: Lanes>(isa: L, operands: &Operands, first: usize) -> Vec<Vec<u32>> {
+    let halves: Vec<u16> = operands
+        .x
+        .chunks(2)
+        .map(|h| u16::from(h[0]) << 6 | 3)
+        .collect();
+    // SAFETY: every pointer below is to an array that holds as many lanes behind `first`.
+    unsafe {
+        let (a, b) = (
+            isa.load(operands.a.as_ptr().add(first)),
+            isa.load(operands.b.as_ptr().add(first)),
+        );
+        let x = isa.load_bytes(operands.x.as_ptr().add(4 * first));
+        let y = isa.load_bytes(operands.y.as_ptr().add(4 * first));
+        let halves = halves.as_ptr().add(first);
+        let n = isa.round(isa.max(isa.min(b, isa.splat(100.0)), isa.splat(-100.0)));
+        let small = isa.and(x, isa.splat_byte(127));
+        let floats = [
+            isa.add(a, b),
+            isa.sub(a, b),
+            isa.mul(a, b),
+            isa.div(a, b),
+            isa.fma(a, b, a),
+            isa.max(a, b),
+            isa.min(a, b),
+            isa.abs(a),
+            isa.round(a),
+            isa.zero_below(a, b, isa.splat(0.5)),
+            isa.scale_exponent(isa.splat(1.25), n),
+            isa.load_half(halves),
+            isa.load_bf16(halves),
+            isa.load_i8(operands.x.as_ptr().add(first).cast()),
+            math::exp(isa, a),
+            math::tanh(isa, b),
+            isa.to_float(isa.add_pairs16(isa.multiply_add_bytes(small, y))),
+        ];
+        let integers = [
+            isa.and(x, y),
+            isa.or(x, y),
+            isa.xor(x, y),
+            isa.shift_right16::<4>(x),
+            isa.shift_left16::<2>(x),
+            isa.add16(x, y),
+            isa.add32(x, y),
+            isa.multiply_add_bytes(small, y),
+            isa.dot(x, x, y),
+            isa.add_pairs16(x),
+            isa.abs_bytes(x),
+            isa.apply_sign(y, x),
+            isa.zero(),
+            isa.broadcast4(operands.x.as_ptr().cast()),
+        ];
+        let mut out = bits(isa, &floats, &integers);
+        let (mut stored, mut bytes) = (vec![0_u16; L::LANES], vec![0_i8; L::LANES]);
+        isa.store_half(stored.as_mut_ptr(), a);
+        isa.store_as_i8(bytes.as_mut_ptr(), n);
+        out.push(stored.into_iter().map(u32::from).collect());
+        out.push(
+            bytes
+                .into_iter()
+                .map(|byte| u32::from(byte.cast_unsigned()))
+                .collect(),
+        );
+        out
+    }
+}
+
+/// The bits of vectors, one list each.
+#[inline(always)]
+fn bits<L: Lanes>(isa: L, floats: &[L::F], integers: &[L::I]) -> Vec<Vec<u32>> {
+    let mut out = Vec::new();
+    for &value in floats {
+        let mut lanes = vec![0.0_f32; L::LANES];
+        // SAFETY: as many floats as lanes.
+        unsafe { isa.store(lanes.as_mut_ptr(), value) };
+        out.push(lanes.iter().map(|lane| (lane + 0.0).to_bits()).collect());
+    }
+    for &value in integers {
+        let mut bytes = vec![0; 4 * L::LANES];
+        // SAFETY: four bytes for each lane.
+        unsafe { isa.store_bytes(bytes.as_mut_ptr(), value) };
+        out.push(bytes.into_iter().map(u32::from).collect());
+    }
+    out
 }
 
 proptest! {
     #[test]
     fn all_instruction_sets_give_the_same_bits(
-        a in proptest::array::uniform8(-90.0_f32..90.0),
-        b in proptest::array::uniform8(-4.0_f32..4.0),
-        x in proptest::array::uniform32(any::<u8>()),
-        y in proptest::array::uniform32(-127_i8..=127),
+        a in proptest::array::uniform16(-90.0_f32..90.0),
+        b in proptest::array::uniform16(-4.0_f32..4.0),
+        x in proptest::collection::vec(any::<u8>(), 64),
+        y in proptest::collection::vec(-127_i8..=127, 64),
     ) {
-        let y = y.map(i8::cast_unsigned);
+        let mut operands = Operands { a, b, x: [0; 64], y: [0; 64] };
+        operands.x.copy_from_slice(&x);
+        for (to, from) in operands.y.iter_mut().zip(y) {
+            *to = from.cast_unsigned();
+        }
         let results: Vec<_> = IsaChoice::available()
             .into_iter()
-            .map(|isa| isa.run(AllOperations { a, b, x, y }))
+            .map(|isa| isa.run(AllOperations(&operands)))
             .collect();
-        for other in &results[1..] {
-            prop_assert_eq!(&results[0], other);
+        for [narrow, wide] in &results {
+            prop_assert_eq!(&results[0][0], narrow);
+            prop_assert_eq!(&narrow[..wide.len()], wide);
         }
     }
 

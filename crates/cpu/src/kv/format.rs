@@ -1,7 +1,7 @@
 //! How keys and values are stored: one type each, behind one trait for the attention kernel.
 
 use super::BLOCK;
-use crate::isa::{Isa, Kernel};
+use crate::isa::{Isa, Kernel, Lanes};
 use std::fmt;
 
 /// Elements of a head that share one scale in [`KvFormat::Q8_0`].
@@ -123,11 +123,11 @@ pub(crate) trait Store: Copy + 'static {
     /// Whether groups of [`SCALE_GROUP`] elements have scales.
     const SCALED: bool = matches!(Self::FORMAT, KvFormat::Q8_0);
 
-    /// Eight neighbouring elements, without their scales.
+    /// Neighbouring elements, without their scales.
     ///
     /// # Safety
-    /// Elements `at..at + 8` are readable behind `from`.
-    unsafe fn load<I: Isa>(isa: I, from: *const u8, at: usize) -> I::F;
+    /// As many elements as lanes are readable from `at` on behind `from`.
+    unsafe fn load<I: Lanes>(isa: I, from: *const u8, at: usize) -> I::F;
 }
 
 macro_rules! store {
@@ -139,7 +139,7 @@ macro_rules! store {
             const FORMAT: KvFormat = KvFormat::$format;
 
             #[inline(always)]
-            unsafe fn load<I: Isa>(isa: I, from: *const u8, at: usize) -> I::F {
+            unsafe fn load<I: Lanes>(isa: I, from: *const u8, at: usize) -> I::F {
                 // SAFETY: passed on to the caller.
                 unsafe { isa.$load(from.cast::<$element>().add(at)) }
             }

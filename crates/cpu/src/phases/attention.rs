@@ -9,15 +9,16 @@
 //!
 //! Source: online softmax, Milakov & Gimelshein 2018, arXiv:1805.02867.
 
-use crate::isa::math::{exp, exp_one, max_lane, sum_lanes, tanh};
+mod tile;
+
+use crate::isa::math::exp_one;
 use crate::isa::{Isa, Kernel};
-use crate::kv::{
-    BLOCK, BrainStore, ByteStore, HalfStore, KvFormat, KvView, SCALE_GROUP, SingleStore, Store,
-};
+use crate::kv::{BLOCK, BrainStore, ByteStore, HalfStore, KvFormat, KvView, SingleStore, Store};
 use crate::memory::Plain;
 use forthwith_core::units::BlockId;
 use std::marker::PhantomData;
 use std::ops::Range;
+use tile::BlockTile;
 
 /// Positions in one split.
 pub(crate) const SPLIT: usize = 512;
@@ -167,6 +168,9 @@ impl AttendSplit<'_> {
             let (id, head) = (self.blocks[block], self.kv_head);
             // SAFETY: a barrier separates the writers of the cache from attention.
             let (keys, values) = unsafe { (self.kv.keys(id, head), self.kv.values(id, head)) };
+            let after = self.blocks[(block + 1).min(end_block - 1)];
+            // SAFETY: as above.
+            let next = unsafe { (self.kv.keys(after, head), self.kv.values(after, head)) };
             let mut at = 0;
             while at < self.queries.len() {
                 let (first, end) = self.queries[at].within(start);
@@ -186,6 +190,7 @@ impl AttendSplit<'_> {
                         head_dim,
                         first,
                         end,
+                        next: (at == 0).then_some((next.0.as_ptr(), next.1.as_ptr())),
                         store,
                     };
                     let queries = &self.queries[at..at + run];
@@ -198,263 +203,6 @@ impl AttendSplit<'_> {
                     }
                 }
                 at += run;
-            }
-        }
-    }
-}
-
-/// One block of keys and values, of which positions `first..end` are visible.
-#[derive(Clone, Copy)]
-struct BlockTile<'a, S> {
-    /// What queries point into.
-    rows: &'a [f32],
-    /// `[head_dim][32]`, then scales
-    keys: &'a [u8],
-    /// `[32][head_dim]`, then scales
-    values: &'a [u8],
-    head_dim: usize,
-    first: usize,
-    end: usize,
-    store: PhantomData<S>,
-}
-
-impl<S: Store> BlockTile<'_, S> {
-    /// How many elements share a scale: all of them where there is none.
-    fn group(self) -> usize {
-        if S::SCALED {
-            SCALE_GROUP
-        } else {
-            self.head_dim
-        }
-    }
-
-    /// The scales of group `group` behind the elements of `head`, eight positions from `position`.
-    ///
-    /// # Safety
-    /// The format is scaled, `head` holds a head of a block, and group and positions exist.
-    #[inline(always)]
-    unsafe fn scales<I: Isa>(self, isa: I, head: &[u8], group: usize, position: usize) -> I::F {
-        // SAFETY: scales follow the elements, by the layout of the cache.
-        unsafe {
-            let scales = head.as_ptr().add(self.head_dim * BLOCK).cast::<u16>();
-            isa.load_half(scales.add(group * BLOCK + position))
-        }
-    }
-
-    /// Carries the states of `Q` queries on by this block.
-    #[inline(always)]
-    fn attend<I: Isa, const Q: usize>(
-        self,
-        isa: I,
-        queries: &[Query],
-        scoring: Scoring,
-        states: &mut [f32],
-    ) {
-        let queries: &[Query; Q] = queries.try_into().expect("the caller counted the queries");
-        let mut weights = self.scores::<I, Q>(isa, queries);
-        let mut decay = [0.0; Q];
-        for (q, scores) in weights.iter_mut().enumerate() {
-            let mut state = state(states, q, self.head_dim);
-            decay[q] = self.soften(isa, scoring, scores, &mut state);
-        }
-        self.accumulate::<I, Q>(isa, &weights, decay, states);
-    }
-
-    /// `q · k` for all 32 positions; those that are not visible hold garbage.
-    #[inline(always)]
-    fn scores<I: Isa, const Q: usize>(self, isa: I, queries: &[Query; Q]) -> [[f32; BLOCK]; Q] {
-        assert!(
-            self.keys.len() == S::FORMAT.head_bytes(self.head_dim),
-            "the keys of a block"
-        );
-        let mut scores = [[0.0; BLOCK]; Q];
-        let mut query: [&[f32]; Q] = [&[]; Q];
-        for q in 0..Q {
-            query[q] = &self.rows[queries[q].start..][..self.head_dim];
-        }
-        for half in 0..2 {
-            if self.end <= 16 * half || self.first >= 16 * (half + 1) {
-                continue;
-            }
-            let mut totals = [[isa.splat(0.0); 2]; Q];
-            for start in (0..self.head_dim).step_by(self.group()) {
-                let mut sums = [[isa.splat(0.0); 2]; Q];
-                for d in start..(start + self.group()).min(self.head_dim) {
-                    // SAFETY: 16 positions of row `d`, within the block's keys as asserted.
-                    let keys = unsafe {
-                        let at = d * BLOCK + 16 * half;
-                        let from = self.keys.as_ptr();
-                        [S::load(isa, from, at), S::load(isa, from, at + 8)]
-                    };
-                    for q in 0..Q {
-                        // SAFETY: `d` is below the length of each query's slice.
-                        let value = isa.splat(unsafe { *query[q].get_unchecked(d) });
-                        sums[q][0] = isa.fma(value, keys[0], sums[q][0]);
-                        sums[q][1] = isa.fma(value, keys[1], sums[q][1]);
-                    }
-                }
-                if !S::SCALED {
-                    totals = sums;
-                    continue;
-                }
-                // SAFETY: the format is scaled and the group exists.
-                let scales = unsafe {
-                    let group = start / SCALE_GROUP;
-                    [
-                        self.scales(isa, self.keys, group, 16 * half),
-                        self.scales(isa, self.keys, group, 16 * half + 8),
-                    ]
-                };
-                for q in 0..Q {
-                    totals[q][0] = isa.fma(sums[q][0], scales[0], totals[q][0]);
-                    totals[q][1] = isa.fma(sums[q][1], scales[1], totals[q][1]);
-                }
-            }
-            let sums = totals;
-            for q in 0..Q {
-                scores[q][16 * half..16 * half + 8].copy_from_slice(&isa.to_array(sums[q][0]));
-                scores[q][16 * half + 8..16 * half + 16].copy_from_slice(&isa.to_array(sums[q][1]));
-            }
-        }
-        scores
-    }
-
-    /// Turns scores into weights relative to the new largest score and updates largest and sum;
-    /// returns the factor for what was accumulated before.
-    #[inline(always)]
-    fn soften<I: Isa>(
-        self,
-        isa: I,
-        scoring: Scoring,
-        scores: &mut [f32; BLOCK],
-        state: &mut State<'_>,
-    ) -> f32 {
-        let scale = isa.splat(scoring.scale);
-        for chunk in scores.as_chunks_mut::<8>().0 {
-            // SAFETY: a chunk holds eight floats.
-            let mut score = unsafe { isa.mul(isa.load(chunk.as_ptr()), scale) };
-            if let Some(cap) = scoring.softcap {
-                let cap = isa.splat(cap);
-                score = isa.mul(cap, tanh(isa, isa.div(score, cap)));
-            }
-            *chunk = isa.to_array(score);
-        }
-        scores[..self.first].fill(f32::NEG_INFINITY);
-        scores[self.end..].fill(f32::NEG_INFINITY);
-        let mut vectors = [scale; 4];
-        for (i, vector) in vectors.iter_mut().enumerate() {
-            // SAFETY: four chunks of eight floats each.
-            *vector = unsafe { isa.load(scores.as_ptr().add(8 * i)) };
-        }
-        let highest = isa.max(
-            isa.max(vectors[0], vectors[1]),
-            isa.max(vectors[2], vectors[3]),
-        );
-        let largest = state.largest.max(max_lane(isa, highest));
-        let mut weights = vectors;
-        for weight in &mut weights {
-            *weight = exp(isa, isa.sub(*weight, isa.splat(largest)));
-        }
-        let decay = exp_one(isa, *state.largest - largest);
-        let total = isa.add(
-            isa.add(weights[0], weights[1]),
-            isa.add(weights[2], weights[3]),
-        );
-        *state.sum = state.sum.mul_add(decay, sum_lanes(isa, total));
-        *state.largest = largest;
-        for (i, &weight) in weights.iter().enumerate() {
-            // SAFETY: four chunks of eight floats each.
-            unsafe { isa.store(scores.as_mut_ptr().add(8 * i), weight) };
-        }
-        decay
-    }
-
-    /// `out = out · decay + Σ weight_j · value_j`, positions in order.
-    #[inline(always)]
-    #[expect(
-        clippy::needless_range_loop,
-        reason = "positions index weights and values"
-    )]
-    fn accumulate<I: Isa, const Q: usize>(
-        self,
-        isa: I,
-        weights: &[[f32; BLOCK]; Q],
-        decay: [f32; Q],
-        states: &mut [f32],
-    ) {
-        let size = self.head_dim + 2;
-        assert!(states.len() >= Q * size, "a state for each query");
-        assert!(
-            self.values.len() == S::FORMAT.head_bytes(self.head_dim),
-            "the values of a block"
-        );
-        let mut scaled = *weights;
-        let mut d = 0;
-        while d < self.head_dim {
-            let wide = d + 16 <= self.head_dim;
-            if S::SCALED && d.is_multiple_of(SCALE_GROUP) {
-                self.scale_weights(isa, d / SCALE_GROUP, weights, &mut scaled);
-            }
-            // SAFETY: columns `d..d + 8` (or 16) of the states and of visible positions, within
-            // the asserted lengths; head_dim is a multiple of eight, checked at load.
-            unsafe {
-                let out = states.as_mut_ptr().add(2 + d);
-                let mut sums = [[isa.splat(0.0); 2]; Q];
-                for q in 0..Q {
-                    let at = out.add(q * size);
-                    let decay = isa.splat(decay[q]);
-                    sums[q][0] = isa.mul(isa.load(at), decay);
-                    if wide {
-                        sums[q][1] = isa.mul(isa.load(at.add(8)), decay);
-                    }
-                }
-                for j in self.first..self.end {
-                    let (from, at) = (self.values.as_ptr(), j * self.head_dim + d);
-                    let first = S::load(isa, from, at);
-                    let second = if wide {
-                        S::load(isa, from, at + 8)
-                    } else {
-                        isa.splat(0.0)
-                    };
-                    for q in 0..Q {
-                        let weight = isa.splat(scaled[q][j]);
-                        sums[q][0] = isa.fma(weight, first, sums[q][0]);
-                        sums[q][1] = isa.fma(weight, second, sums[q][1]);
-                    }
-                }
-                for (q, sums) in sums.iter().enumerate() {
-                    isa.store(out.add(q * size), sums[0]);
-                    if wide {
-                        isa.store(out.add(q * size + 8), sums[1]);
-                    }
-                }
-            }
-            d += if wide { 16 } else { 8 };
-        }
-    }
-}
-
-impl<S: Store> BlockTile<'_, S> {
-    /// `scaled[q][j] = weights[q][j] · scale[group][j]` for all positions of the block.
-    #[inline(always)]
-    fn scale_weights<I: Isa, const Q: usize>(
-        self,
-        isa: I,
-        group: usize,
-        weights: &[[f32; BLOCK]; Q],
-        scaled: &mut [[f32; BLOCK]; Q],
-    ) {
-        for position in (0..BLOCK).step_by(8) {
-            // SAFETY: eight positions of the block; the caller's format is scaled.
-            unsafe {
-                let scales = self.scales(isa, self.values, group, position);
-                for q in 0..Q {
-                    let weight = isa.load(weights[q].as_ptr().add(position));
-                    isa.store(
-                        scaled[q].as_mut_ptr().add(position),
-                        isa.mul(weight, scales),
-                    );
-                }
             }
         }
     }

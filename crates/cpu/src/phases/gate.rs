@@ -1,7 +1,7 @@
 //! The gate of a feed-forward layer: `out = activation(gate) ⊙ up`.
 
 use crate::isa::math::{exp, tanh};
-use crate::isa::{Isa, Kernel};
+use crate::isa::{Isa, Kernel, Lanes};
 use forthwith_core::program::Activation;
 
 /// `sqrt(2/π)`
@@ -22,9 +22,9 @@ pub(crate) fn reference(activation: Activation, gate: &[f32], up: &[f32]) -> Vec
     gate.iter().zip(up).map(product).collect()
 }
 
-/// The same for tiles of eight lanes.
+/// The same for tiles of sixteen lanes.
 ///
-/// # Shapes   gate, up, out: `[tokens, 8]`; `out` has its own stride and may be narrower at the end
+/// # Shapes   gate, up, out: `[tokens, 16]`; `out` has its own stride and may be narrower at the end
 pub(crate) struct GatedUnit<'a> {
     pub(crate) activation: Activation,
     pub(crate) gate: &'a [f32],
@@ -37,11 +37,12 @@ impl Kernel for GatedUnit<'_> {
 
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
-        let (gates, _) = self.gate.as_chunks::<8>();
-        let (ups, _) = self.up.as_chunks_mut::<8>();
+        let isa = isa.wide();
+        let (gates, _) = self.gate.as_chunks::<16>();
+        let (ups, _) = self.up.as_chunks_mut::<16>();
         let one = isa.splat(1.0);
         for (gate, up) in gates.iter().zip(ups) {
-            // SAFETY: both chunks hold eight floats.
+            // SAFETY: both chunks hold sixteen floats.
             unsafe {
                 let x = isa.load(gate.as_ptr());
                 let activated = match self.activation {

@@ -16,6 +16,7 @@ pub(crate) struct Activations {
     scales: Buffer<f32>,
     sums32: Buffer<f32>,
     sums16: Buffer<f32>,
+    biases: Buffer<i32>,
     plain: Buffer<f32>,
 }
 
@@ -31,6 +32,8 @@ pub(crate) struct ActivationsView<'a> {
     pub(crate) sums32: SharedSlice<'a, f32>,
     /// The same for each 16 elements.
     pub(crate) sums16: SharedSlice<'a, f32>,
+    /// `−128 · Σ codes` of each 32 elements: what signed weights owe when they are offset by 128.
+    pub(crate) biases: SharedSlice<'a, i32>,
     /// The rows before quantization.
     pub(crate) plain: SharedSlice<'a, f32>,
 }
@@ -44,13 +47,14 @@ impl Activations {
             scales: Buffer::zeroed(groups)?,
             sums32: Buffer::zeroed(groups)?,
             sums16: Buffer::zeroed(2 * groups)?,
+            biases: Buffer::zeroed(groups)?,
             plain: Buffer::zeroed(rows * cols)?,
         })
     }
 
     /// The bytes of such buffers.
     pub(crate) fn bytes(rows: usize, cols: usize) -> usize {
-        rows * cols * 5 + rows * cols.div_ceil(GROUP) * 16
+        rows * cols * 5 + rows * cols.div_ceil(GROUP) * 20
     }
 
     /// A view for rows of `cols` elements.
@@ -61,6 +65,7 @@ impl Activations {
             scales: self.scales.shared(),
             sums32: self.sums32.shared(),
             sums16: self.sums16.shared(),
+            biases: self.biases.shared(),
             plain: self.plain.shared(),
         }
     }
@@ -94,6 +99,7 @@ impl<'a> ActivationsView<'a> {
                 sums16: self
                     .sums16
                     .range_mut(2 * row * groups..2 * (row + 1) * groups),
+                biases: self.biases.range_mut(row * groups..(row + 1) * groups),
             });
         }
     }
@@ -109,12 +115,17 @@ pub(crate) struct Quantize<'a> {
     pub(crate) scales: &'a mut [f32],
     pub(crate) sums32: &'a mut [f32],
     pub(crate) sums16: &'a mut [f32],
+    pub(crate) biases: &'a mut [i32],
 }
 
 impl Kernel for Quantize<'_> {
     type Output = ();
 
     #[inline(always)]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "sums of codes are integral and small"
+    )]
     fn run<I: Isa>(self, isa: I) {
         let (groups, _) = self.values.as_chunks::<GROUP>();
         let (codes, _) = self.codes.as_chunks_mut::<GROUP>();
@@ -157,6 +168,7 @@ impl Kernel for Quantize<'_> {
                 self.sums32[g] = scale * (first + second);
                 self.sums16[2 * g] = scale * first;
                 self.sums16[2 * g + 1] = scale * second;
+                self.biases[g] = -128 * (first + second) as i32;
             }
         }
     }
@@ -188,13 +200,16 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn quantize(isa: IsaChoice, values: &[f32]) -> (Vec<i8>, Vec<f32>, Vec<f32>, Vec<f32>) {
+    type Row = (Vec<i8>, Vec<f32>, Vec<f32>, Vec<f32>, Vec<i32>);
+
+    fn quantize(isa: IsaChoice, values: &[f32]) -> Row {
         let groups = values.len() / GROUP;
         let mut out = (
             vec![0; values.len()],
             vec![0.0; groups],
             vec![0.0; groups],
             vec![0.0; 2 * groups],
+            vec![0; groups],
         );
         isa.run(Quantize {
             values,
@@ -202,6 +217,7 @@ mod tests {
             scales: &mut out.1,
             sums32: &mut out.2,
             sums16: &mut out.3,
+            biases: &mut out.4,
         });
         out
     }
@@ -217,7 +233,7 @@ mod tests {
             }
             let want = reference(&values);
             for isa in IsaChoice::available() {
-                let (codes, scales, sums32, sums16) = quantize(isa, &values);
+                let (codes, scales, sums32, sums16, biases) = quantize(isa, &values);
                 for (i, want) in want.iter().enumerate() {
                     prop_assert_eq!(f32::from(codes[i]) * scales[i / GROUP], *want);
                 }
@@ -226,6 +242,9 @@ mod tests {
                         codes[range].iter().map(|&code| f32::from(code)).sum::<f32>() * scales[g]
                     };
                     prop_assert_eq!(sums32[g], sum(32 * g..32 * g + 32));
+                    let codes = &codes[32 * g..32 * g + 32];
+                    let total: i32 = codes.iter().map(|&code| i32::from(code)).sum();
+                    prop_assert_eq!(biases[g], -128 * total);
                     prop_assert_eq!(sums16[2 * g], sum(32 * g..32 * g + 16));
                     prop_assert_eq!(sums16[2 * g + 1], sum(32 * g + 16..32 * g + 32));
                 }

@@ -1,63 +1,84 @@
-//! Matrices of floats: groups of eight rows, column after column.
+//! Matrices of floats: groups of sixteen rows, column after column.
 
 use super::activations::ActivationsView;
 use super::layout::LANES;
-use crate::isa::{Isa, Kernel};
-use forthwith_core::format::Format;
+use crate::isa::{Isa, Kernel, Lanes};
+use crate::kv::Store;
+use std::marker::PhantomData;
 
 /// `out[t, lane] = Σ_k weight[lane, k] · x[t, k]`, columns in order, each product fused.
 ///
 /// # Cost   reads the group once per four rows of activations; compute-bound from there on
-pub(crate) struct DenseProduct<'a> {
-    pub(crate) format: Format,
-    /// The group: `[cols, 8]` elements of the format.
+pub(crate) struct DenseProduct<'a, S> {
+    /// The group: `[cols, 16]` elements.
     pub(crate) group: &'a [u8],
     pub(crate) activations: ActivationsView<'a>,
     pub(crate) rows: usize,
-    /// `[rows, 8]`
+    /// `[rows, 16]`
     pub(crate) out: &'a mut [f32],
+    pub(crate) store: PhantomData<S>,
 }
 
-impl Kernel for DenseProduct<'_> {
+impl<S: Store> Kernel for DenseProduct<'_, S> {
     type Output = ();
 
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
-        let cols = self.activations.cols;
-        let size = self.format.info().bytes;
+        let (cols, rows) = (self.activations.cols, self.rows);
         assert!(
-            self.group.len() >= cols * LANES * size,
+            self.group.len() >= cols * LANES * S::FORMAT.element_bytes(),
             "the group holds its columns"
         );
-        assert!(self.out.len() >= self.rows * LANES, "room for the result");
+        assert!(self.out.len() >= rows * LANES, "room for the result");
         // SAFETY: a barrier separates the writers of activations from the products.
-        let x = unsafe { self.activations.plain.range(0..self.rows * cols) };
-        let load = |k: usize| {
-            // SAFETY: column `k` of the group, checked above.
-            unsafe {
-                let at = self.group.as_ptr().add(k * LANES * size);
-                match self.format {
-                    Format::F16 => isa.load_half(at.cast()),
-                    Format::BF16 => isa.load_bf16(at.cast()),
-                    _ => isa.load(at.cast()),
-                }
-            }
-        };
+        let x = unsafe { self.activations.plain.range(0..rows * cols) };
+        let (lanes, group) = (isa.wide(), self.group.as_ptr());
         let mut first = 0;
-        while first < self.rows {
-            let count = (self.rows - first).min(4);
-            let mut sums = [isa.splat(0.0); 4];
-            for k in 0..cols {
-                let weight = load(k);
-                for (c, sum) in sums.iter_mut().enumerate().take(count) {
-                    *sum = isa.fma(weight, isa.splat(x[(first + c) * cols + k]), *sum);
+        while first < rows {
+            // SAFETY: the group holds `cols` columns, `x` and `out` all rows, checked above.
+            unsafe {
+                let (x, out) = (
+                    x.as_ptr().add(first * cols),
+                    self.out.as_mut_ptr().add(first * LANES),
+                );
+                if I::DOTS && first + 8 <= rows {
+                    tile::<I::Wide, S, 8>(lanes, group, cols, x, out);
+                    first += 8;
+                } else if first + 4 <= rows {
+                    tile::<I::Wide, S, 4>(lanes, group, cols, x, out);
+                    first += 4;
+                } else {
+                    tile::<I::Wide, S, 1>(lanes, group, cols, x, out);
+                    first += 1;
                 }
             }
-            for (c, &sum) in sums.iter().enumerate().take(count) {
-                // SAFETY: row `first + c` of `out`, checked above.
-                unsafe { isa.store(self.out.as_mut_ptr().add((first + c) * LANES), sum) };
+        }
+    }
+}
+
+/// Sixteen rows of weights times `C` rows of activations.
+///
+/// # Safety
+/// `cols` columns are readable at `group`, `C` rows of `cols` at `x`; `C` tiles are writable at `out`.
+#[inline(always)]
+unsafe fn tile<V: Lanes, S: Store, const C: usize>(
+    lanes: V,
+    group: *const u8,
+    cols: usize,
+    x: *const f32,
+    out: *mut f32,
+) {
+    // SAFETY: the caller vouches for columns, rows and tiles.
+    unsafe {
+        let mut sums = [lanes.splat(0.0); C];
+        for k in 0..cols {
+            let weight = S::load(lanes, group, k * LANES);
+            for (c, sum) in sums.iter_mut().enumerate() {
+                *sum = lanes.fma(weight, lanes.splat(*x.add(c * cols + k)), *sum);
             }
-            first += count;
+        }
+        for (c, &sum) in sums.iter().enumerate() {
+            lanes.store(out.add(c * LANES), sum);
         }
     }
 }

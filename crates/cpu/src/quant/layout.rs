@@ -1,8 +1,8 @@
 //! How packed matrices lie in memory.
 //!
-//! Eight rows form a group; each 32 columns of a group form a *record*: codes, scales, offsets.
+//! Sixteen rows form a group; each 32 columns of a group form a *record*: codes, scales, offsets.
 //! In the codes, double word `r` of a vector holds four consecutive columns of row `r`, so that one
-//! broadcast of four activations meets all eight rows. Vector `j` covers columns `4j..4j + 4`:
+//! broadcast of four activations meets all sixteen rows. Vector `j` covers columns `4j..4j + 4`:
 //!
 //! - 4 bits: four vectors; vector `v` holds `j = v` in its low and `j = v + 4` in its high nibbles.
 //! - 5 bits: as 4 bits, then one vector whose bit `j` is the fifth bit of vector `j`.
@@ -12,11 +12,13 @@
 //! Records follow one another through the columns, groups through the rows; the product of a
 //! group streams its memory once, in order.
 
-use crate::isa::Isa;
+use crate::isa::Lanes;
 use forthwith_core::format::{Affine, Codes};
 
-/// Rows in a group: the lanes of a vector.
-pub(crate) const LANES: usize = 8;
+/// Rows in a group: the lanes of a wide vector.
+pub(crate) const LANES: usize = 16;
+/// Bytes of a vector.
+const VECTOR: usize = 4 * LANES;
 /// Columns in a record.
 pub(crate) const COLUMNS: usize = 32;
 /// `ZERO` of layouts that store their offsets.
@@ -24,7 +26,7 @@ pub(crate) const STORED: i32 = -1;
 
 /// A source of codes, scales and offsets for the product kernel.
 pub(crate) trait Layout: Copy {
-    /// Bits of a code; 8 means signed bytes. Decides how sums may accumulate.
+    /// Bits of a code. Decides how sums may accumulate.
     const BITS: u32;
     /// Columns that share a scale: 32 or 16.
     const SUB: usize;
@@ -33,17 +35,18 @@ pub(crate) trait Layout: Copy {
     /// Bytes of a record.
     const RECORD: usize;
 
-    /// The vectors of codes `j = v` and `j = v + 4`, for `v` in 0..4.
+    /// The vectors of codes `j = v` and `j = v + 4`, for `v` in 0..4. Codes of 8 bits are signed;
+    /// where [`Lanes::DOTS`], all are unsigned, and those of 8 bits too large by 128.
     ///
     /// # Safety
     /// A whole record is readable at `record`.
-    unsafe fn pair<I: Isa>(isa: I, record: *const u8, v: usize) -> (I::I, I::I);
+    unsafe fn pair<I: Lanes>(isa: I, record: *const u8, v: usize) -> (I::I, I::I);
 
     /// Scales and offsets of sub-block `sub`, one per row.
     ///
     /// # Safety
     /// A whole record is readable at `record`.
-    unsafe fn affine<I: Isa>(isa: I, record: *const u8, sub: usize) -> (I::F, I::F);
+    unsafe fn affine<I: Lanes>(isa: I, record: *const u8, sub: usize) -> (I::F, I::F);
 }
 
 /// A stored layout: code bits, columns per scale, half or single scales, zero point or [`STORED`].
@@ -53,11 +56,11 @@ pub(crate) struct Packed<const BITS: u32, const SUB: usize, const HALF: bool, co
 impl<const BITS: u32, const SUB: usize, const HALF: bool, const ZERO: i32>
     Packed<BITS, SUB, HALF, ZERO>
 {
-    const CODES: usize = BITS as usize * 32;
+    const CODES: usize = BITS as usize * VECTOR;
     const SCALE: usize = if HALF { 2 * LANES } else { 4 * LANES };
 
     #[inline(always)]
-    unsafe fn floats<I: Isa>(isa: I, record: *const u8, index: usize) -> I::F {
+    unsafe fn floats<I: Lanes>(isa: I, record: *const u8, index: usize) -> I::F {
         // SAFETY: within the record, by the layout.
         unsafe {
             let at = record.add(Self::CODES + index * Self::SCALE);
@@ -80,19 +83,24 @@ impl<const BITS: u32, const SUB: usize, const HALF: bool, const ZERO: i32> Layou
         Self::CODES + COLUMNS / SUB * Self::SCALE * if ZERO == STORED { 2 } else { 1 };
 
     #[inline(always)]
-    unsafe fn pair<I: Isa>(isa: I, record: *const u8, v: usize) -> (I::I, I::I) {
+    unsafe fn pair<I: Lanes>(isa: I, record: *const u8, v: usize) -> (I::I, I::I) {
         // SAFETY: within the record, by the layout.
         unsafe {
             if BITS == 8 {
-                let low = isa.load_bytes(record.add(32 * v));
-                return (low, isa.load_bytes(record.add(32 * (v + 4))));
+                let low = isa.load_bytes(record.add(VECTOR * v));
+                let high = isa.load_bytes(record.add(VECTOR * (v + 4)));
+                if I::DOTS {
+                    let sign = isa.splat_byte(0x80);
+                    return (isa.xor(low, sign), isa.xor(high, sign));
+                }
+                return (low, high);
             }
-            let nibbles = isa.load_bytes(record.add(32 * v));
+            let nibbles = isa.load_bytes(record.add(VECTOR * v));
             let mask = isa.splat_byte(0x0f);
             let low = isa.and(nibbles, mask);
             let high = isa.and(isa.shift_right16::<4>(nibbles), mask);
             if BITS == 5 {
-                let plane = isa.load_bytes(record.add(128));
+                let plane = isa.load_bytes(record.add(4 * VECTOR));
                 let bit = isa.splat_byte(0x10);
                 let (first, second) = match v {
                     0 => (isa.shift_left16::<4>(plane), plane),
@@ -107,8 +115,8 @@ impl<const BITS: u32, const SUB: usize, const HALF: bool, const ZERO: i32> Layou
             }
             if BITS == 6 {
                 let planes = [
-                    isa.load_bytes(record.add(128)),
-                    isa.load_bytes(record.add(160)),
+                    isa.load_bytes(record.add(4 * VECTOR)),
+                    isa.load_bytes(record.add(5 * VECTOR)),
                 ];
                 let (first, second) = match v {
                     0 => (
@@ -136,7 +144,7 @@ impl<const BITS: u32, const SUB: usize, const HALF: bool, const ZERO: i32> Layou
     }
 
     #[inline(always)]
-    unsafe fn affine<I: Isa>(isa: I, record: *const u8, sub: usize) -> (I::F, I::F) {
+    unsafe fn affine<I: Lanes>(isa: I, record: *const u8, sub: usize) -> (I::F, I::F) {
         // SAFETY: within the record, by the layout.
         unsafe {
             let scale = Self::floats(isa, record, sub);
@@ -163,18 +171,19 @@ impl<L: Layout> Expanded<L> {
     /// # Safety
     /// A record of `L` is readable at `from`; `Self::RECORD` bytes are writable at `to`.
     #[inline(always)]
-    pub(crate) unsafe fn expand<I: Isa>(isa: I, from: *const u8, to: *mut u8) {
+    pub(crate) unsafe fn expand<I: Lanes>(isa: I, from: *const u8, to: *mut u8) {
         // SAFETY: within both records, by their layouts.
         unsafe {
             for v in 0..4 {
                 let (low, high) = L::pair(isa, from, v);
-                isa.store_bytes(to.add(32 * v), low);
-                isa.store_bytes(to.add(32 * (v + 4)), high);
+                isa.store_bytes(to.add(VECTOR * v), low);
+                isa.store_bytes(to.add(VECTOR * (v + 4)), high);
             }
             for sub in 0..Self::SUBS {
                 let (scale, offset) = L::affine(isa, from, sub);
-                isa.store(to.add(256 + 64 * sub).cast(), scale);
-                isa.store(to.add(256 + 64 * sub + 32).cast(), offset);
+                let at = to.add((8 + 2 * sub) * VECTOR);
+                isa.store(at.cast(), scale);
+                isa.store(at.add(VECTOR).cast(), offset);
             }
         }
     }
@@ -184,31 +193,31 @@ impl<L: Layout> Layout for Expanded<L> {
     const BITS: u32 = L::BITS;
     const SUB: usize = L::SUB;
     const OFFSETS: bool = L::OFFSETS;
-    const RECORD: usize = 256 + 64 * Self::SUBS;
+    const RECORD: usize = (8 + 2 * Self::SUBS) * VECTOR;
 
     #[inline(always)]
-    unsafe fn pair<I: Isa>(isa: I, record: *const u8, v: usize) -> (I::I, I::I) {
+    unsafe fn pair<I: Lanes>(isa: I, record: *const u8, v: usize) -> (I::I, I::I) {
         // SAFETY: within the record, by the layout.
         unsafe {
             (
-                isa.load_bytes(record.add(32 * v)),
-                isa.load_bytes(record.add(32 * (v + 4))),
+                isa.load_bytes(record.add(VECTOR * v)),
+                isa.load_bytes(record.add(VECTOR * (v + 4))),
             )
         }
     }
 
     #[inline(always)]
-    unsafe fn affine<I: Isa>(isa: I, record: *const u8, sub: usize) -> (I::F, I::F) {
+    unsafe fn affine<I: Lanes>(isa: I, record: *const u8, sub: usize) -> (I::F, I::F) {
         // SAFETY: within the record, by the layout.
         unsafe {
-            let at = record.add(256 + 64 * sub);
-            (isa.load(at.cast()), isa.load(at.add(32).cast()))
+            let at = record.add((8 + 2 * sub) * VECTOR);
+            (isa.load(at.cast()), isa.load(at.add(VECTOR).cast()))
         }
     }
 }
 
 /// The largest expanded record of any layout.
-pub(crate) const EXPANDED_RECORD: usize = 256 + 64 * 2;
+pub(crate) const EXPANDED_RECORD: usize = (8 + 2 * 2) * VECTOR;
 
 /// The parameters of [`Packed`] as values, for packing and for reading single rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -237,7 +246,7 @@ impl Recipe {
     }
 
     fn codes_bytes(self) -> usize {
-        self.bits * 32
+        self.bits * VECTOR
     }
 
     fn scale_bytes(self) -> usize {
@@ -254,13 +263,13 @@ impl Recipe {
         for (k, &code) in codes.iter().enumerate() {
             let (j, byte) = (k / 4, 4 * lane + k % 4);
             if self.bits == 8 {
-                record[32 * j + byte] = code;
+                record[VECTOR * j + byte] = code;
                 continue;
             }
-            record[32 * (j % 4) + byte] |= (code & 0x0f) << (j / 4 * 4);
+            record[VECTOR * (j % 4) + byte] |= (code & 0x0f) << (j / 4 * 4);
             match self.bits {
-                5 => record[128 + byte] |= (code >> 4) << j,
-                6 => record[128 + 32 * (j / 4) + byte] |= (code >> 4) << (2 * (j % 4)),
+                5 => record[4 * VECTOR + byte] |= (code >> 4) << j,
+                6 => record[VECTOR * (4 + j / 4) + byte] |= (code >> 4) << (2 * (j % 4)),
                 _ => {}
             }
         }
@@ -299,12 +308,12 @@ impl Recipe {
         for (k, value) in out.iter_mut().enumerate() {
             let (j, byte) = (k / 4, 4 * lane + k % 4);
             let code = if self.bits == 8 {
-                f32::from(record[32 * j + byte].cast_signed())
+                f32::from(record[VECTOR * j + byte].cast_signed())
             } else {
-                let low = record[32 * (j % 4) + byte] >> (j / 4 * 4) & 0x0f;
+                let low = record[VECTOR * (j % 4) + byte] >> (j / 4 * 4) & 0x0f;
                 let high = match self.bits {
-                    5 => (record[128 + byte] >> j & 1) << 4,
-                    6 => (record[128 + 32 * (j / 4) + byte] >> (2 * (j % 4)) & 3) << 4,
+                    5 => (record[4 * VECTOR + byte] >> j & 1) << 4,
+                    6 => (record[VECTOR * (4 + j / 4) + byte] >> (2 * (j % 4)) & 3) << 4,
                     _ => 0,
                 };
                 f32::from(low | high)

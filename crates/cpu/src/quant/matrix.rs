@@ -6,29 +6,37 @@ pub(crate) use super::layout::LANES;
 use super::layout::{COLUMNS, EXPANDED_RECORD, Packed, Recipe, STORED};
 use super::packed::GroupProduct;
 use crate::isa::IsaChoice;
+use crate::kv::{BrainStore, HalfStore, SingleStore};
 use crate::memory::{Buffer, OutOfMemory};
 use forthwith_core::format::Format;
 use forthwith_core::program::WeightSpec;
 use forthwith_core::shape::TensorView;
 use std::marker::PhantomData;
+use std::sync::Arc;
+
+/// Bytes of a cache line: where matrices start.
+const LINE: usize = 64;
 
 /// Scratch for one thread's products with matrices of `cols` columns, in bytes.
 pub(crate) fn panel_bytes(cols: usize) -> usize {
     cols / COLUMNS * EXPANDED_RECORD
 }
 
-/// A matrix in groups of eight rows; the last group is padded with zero rows.
+/// A matrix in groups of sixteen rows; the last group is padded with zero rows.
 pub(crate) struct Matrix {
     pub(crate) rows: usize,
     pub(crate) cols: usize,
     format: Format,
     group_bytes: usize,
-    data: Buffer<u8>,
+    /// What all matrices of a model lie in.
+    memory: Arc<Buffer<u8>>,
+    start: usize,
 }
 
 /// The bytes of a matrix as this backend keeps it.
 pub(crate) fn stored_bytes(spec: &WeightSpec) -> usize {
-    spec.rows.div_ceil(LANES) * group_bytes(spec.format, spec.cols)
+    let bytes = spec.rows.div_ceil(LANES) * group_bytes(spec.format, spec.cols);
+    bytes.next_multiple_of(LINE)
 }
 
 fn group_bytes(format: Format, cols: usize) -> usize {
@@ -38,13 +46,39 @@ fn group_bytes(format: Format, cols: usize) -> usize {
     }
 }
 
-impl Matrix {
-    /// Repacks a stored tensor on `threads` threads.
-    pub(crate) fn pack(view: &TensorView<'_>, threads: usize) -> Result<Self, OutOfMemory> {
+/// Packs the matrices of a model one behind the other into memory of its own: many are smaller than
+/// a huge page.
+pub(crate) struct Packer {
+    memory: Buffer<u8>,
+    threads: usize,
+    packed: Vec<Place>,
+    end: usize,
+}
+
+/// Where a packed matrix lies.
+struct Place {
+    spec: (usize, usize, Format),
+    start: usize,
+}
+
+impl Packer {
+    /// Room for matrices of `bytes` by [`stored_bytes`], packed on `threads` threads.
+    pub(crate) fn new(bytes: usize, threads: usize) -> Result<Self, OutOfMemory> {
+        Ok(Self {
+            memory: Buffer::zeroed(bytes)?,
+            threads: threads.max(1),
+            packed: Vec::new(),
+            end: 0,
+        })
+    }
+
+    /// Repacks a stored tensor behind the last one.
+    pub(crate) fn pack(&mut self, view: &TensorView<'_>) {
         let group_bytes = group_bytes(view.format, view.cols);
         let groups = view.rows.div_ceil(LANES);
-        let mut data = Buffer::zeroed(groups * group_bytes)?;
-        let share = groups.div_ceil(threads.max(1)).max(1);
+        let (start, size) = (self.end, groups * group_bytes);
+        let share = groups.div_ceil(self.threads).max(1);
+        let data = &mut self.memory[start..start + size];
         std::thread::scope(|scope| {
             for (part, bytes) in data.chunks_mut(share * group_bytes).enumerate() {
                 scope.spawn(move || {
@@ -54,15 +88,29 @@ impl Matrix {
                 });
             }
         });
-        Ok(Self {
-            rows: view.rows,
-            cols: view.cols,
-            format: view.format,
-            group_bytes,
-            data,
-        })
+        let spec = (view.rows, view.cols, view.format);
+        self.packed.push(Place { spec, start });
+        self.end = (start + size).next_multiple_of(LINE);
     }
 
+    /// The matrices, in the order of packing.
+    pub(crate) fn finish(self) -> impl Iterator<Item = Matrix> {
+        let memory = Arc::new(self.memory);
+        self.packed.into_iter().map(move |place| {
+            let (rows, cols, format) = place.spec;
+            Matrix {
+                rows,
+                cols,
+                format,
+                group_bytes: group_bytes(format, cols),
+                memory: Arc::clone(&memory),
+                start: place.start,
+            }
+        })
+    }
+}
+
+impl Matrix {
     /// The number of groups.
     pub(crate) fn groups(&self) -> usize {
         self.rows.div_ceil(LANES)
@@ -74,7 +122,8 @@ impl Matrix {
     }
 
     fn group(&self, group: usize) -> &[u8] {
-        &self.data[group * self.group_bytes..(group + 1) * self.group_bytes]
+        let start = self.start + group * self.group_bytes;
+        &self.memory[start..start + self.group_bytes]
     }
 
     /// Expands one row.
@@ -95,7 +144,7 @@ impl Matrix {
         }
     }
 
-    /// `out[t, lane]` for the eight rows of one group and the first `tokens` rows of activations.
+    /// `out[t, lane]` for the sixteen rows of one group and the first `tokens` rows of activations.
     pub(crate) fn multiply(
         &self,
         isa: IsaChoice,
@@ -118,14 +167,21 @@ impl Matrix {
                 })
             };
         }
+        macro_rules! dense {
+            ($store:ident) => {
+                isa.run(DenseProduct {
+                    group,
+                    activations,
+                    rows: tokens,
+                    out,
+                    store: PhantomData::<$store>,
+                })
+            };
+        }
         match self.format {
-            Format::F32 | Format::F16 | Format::BF16 => isa.run(DenseProduct {
-                format: self.format,
-                group,
-                activations,
-                rows: tokens,
-                out,
-            }),
+            Format::F32 => dense!(SingleStore),
+            Format::F16 => dense!(HalfStore),
+            Format::BF16 => dense!(BrainStore),
             Format::Q4_0 => packed!(4, 32, true, 8),
             Format::Q4_1 => packed!(4, 32, true, STORED),
             Format::Q5_0 => packed!(5, 32, true, 16),
@@ -138,7 +194,7 @@ impl Matrix {
     }
 }
 
-/// Packs rows `first..first + 8` (those that exist) into a zeroed group.
+/// Packs rows `first..first + 16` (those that exist) into a zeroed group.
 fn pack_group(view: &TensorView<'_>, first: usize, group: &mut [u8]) {
     let info = view.format.info();
     for lane in 0..LANES.min(view.rows - first) {
@@ -242,6 +298,20 @@ mod tests {
         proptest::collection::vec(-1.0_f32..1.0, len)
     }
 
+    fn pack(view: &TensorView<'_>, threads: usize) -> Matrix {
+        let (name, rows, cols, format) = (String::new(), view.rows, view.cols, view.format);
+        let spec = WeightSpec {
+            name,
+            rows,
+            cols,
+            format,
+        };
+        let mut packer = Packer::new(2 * stored_bytes(&spec), threads).unwrap();
+        packer.pack(view);
+        packer.pack(view);
+        packer.finish().nth(1).unwrap()
+    }
+
     fn product(isa: IsaChoice, matrix: &Matrix, x: &[f32]) -> Vec<f32> {
         let tokens = x.len() / matrix.cols;
         let mut activations = Activations::new(tokens, matrix.cols).unwrap();
@@ -276,7 +346,7 @@ mod tests {
                 let x = &x[..tokens * 256];
                 let bytes = format.quantize(weights);
                 let view = TensorView { name: "w", format, rows, cols: 256, bytes: &bytes };
-                let matrix = Matrix::pack(&view, 2).unwrap();
+                let matrix = pack(&view, 2);
                 let seen = if matrix.reads_plain() {
                     x.to_vec()
                 } else {
@@ -300,7 +370,7 @@ mod tests {
             for &format in Format::ALL {
                 let bytes = format.quantize(&weights);
                 let view = TensorView { name: "w", format, rows: 16, cols: 256, bytes: &bytes };
-                let matrix = Matrix::pack(&view, 1).unwrap();
+                let matrix = pack(&view, 1);
                 let x = &x[..tokens * 256];
                 let together = product(IsaChoice::best(), &matrix, x);
                 for isa in IsaChoice::available() {
@@ -331,7 +401,7 @@ mod tests {
                 cols: 256,
                 bytes: &bytes,
             };
-            let matrix = Matrix::pack(&view, 1).unwrap();
+            let matrix = pack(&view, 1);
             for sign in [1.0, -1.0] {
                 let x = vec![127.0 * sign; 256];
                 let mut want = [0.0; 2];
@@ -363,7 +433,7 @@ mod tests {
                 cols: 256,
                 bytes: &bytes,
             };
-            let matrix = Matrix::pack(&view, 3).unwrap();
+            let matrix = pack(&view, 3);
             let mut row = vec![0.0; 256];
             for (r, want) in view.to_f32().chunks_exact(256).enumerate() {
                 matrix.read_row(r, &mut row);

@@ -2,7 +2,7 @@
 
 use super::activations::ActivationsView;
 use super::layout::{COLUMNS, Expanded, LANES, Layout};
-use crate::isa::{Isa, Kernel};
+use crate::isa::{Isa, Kernel, Lanes};
 use std::marker::PhantomData;
 
 /// From this many rows of activations on, a group is expanded once and reused.
@@ -10,7 +10,7 @@ const EXPAND_FROM: usize = 5;
 /// How far ahead of its reads the streaming product asks for memory, in bytes.
 const PREFETCH: usize = 2048;
 
-/// `out[t, lane] = Σ_k weight[lane, k] · activation[t, k]` for one group of eight rows.
+/// `out[t, lane] = Σ_k weight[lane, k] · activation[t, k]` for one group of sixteen rows.
 ///
 /// Integer sums are exact: with codes of at most 15, 31 and 63 and activations of at most 127,
 /// eight, four and two products of neighbouring bytes stay below 32768 (30480, 31496, 32004), and
@@ -24,7 +24,7 @@ pub(crate) struct GroupProduct<'a, L> {
     pub(crate) activations: ActivationsView<'a>,
     /// How many rows of activations there are.
     pub(crate) rows: usize,
-    /// `[rows, 8]`
+    /// `[rows, 16]`
     pub(crate) out: &'a mut [f32],
     /// Room for the expanded group.
     pub(crate) panel: &'a mut [u8],
@@ -37,6 +37,7 @@ struct Row {
     codes: *const i8,
     scales: *const f32,
     sums: *const f32,
+    biases: *const i32,
 }
 
 impl<L: Layout> Kernel for GroupProduct<'_, L> {
@@ -51,16 +52,17 @@ impl<L: Layout> Kernel for GroupProduct<'_, L> {
         );
         assert!(self.out.len() >= self.rows * LANES, "room for the result");
         let rows = RowSource::new::<L>(self.activations, self.rows);
-        let out = self.out.as_mut_ptr();
+        let (lanes, out) = (isa.wide(), self.out.as_mut_ptr());
         if self.rows < EXPAND_FROM {
+            let group = self.group.as_ptr();
             // SAFETY: the group holds `records` records, `out` has room for all rows, both
             // checked above; `rows` was checked by its source.
             unsafe {
                 match self.rows {
-                    1 => tile::<I, L, 1, true>(isa, self.group.as_ptr(), records, &rows, 0, out),
-                    2 => tile::<I, L, 2, true>(isa, self.group.as_ptr(), records, &rows, 0, out),
-                    3 => tile::<I, L, 3, true>(isa, self.group.as_ptr(), records, &rows, 0, out),
-                    _ => tile::<I, L, 4, true>(isa, self.group.as_ptr(), records, &rows, 0, out),
+                    1 => tile::<I::Wide, L, 1, true>(lanes, group, records, &rows, 0, out),
+                    2 => tile::<I::Wide, L, 2, true>(lanes, group, records, &rows, 0, out),
+                    3 => tile::<I::Wide, L, 3, true>(lanes, group, records, &rows, 0, out),
+                    _ => tile::<I::Wide, L, 4, true>(lanes, group, records, &rows, 0, out),
                 }
             }
             return;
@@ -75,16 +77,20 @@ impl<L: Layout> Kernel for GroupProduct<'_, L> {
             for record in 0..records {
                 let from = self.group.as_ptr().add(record * L::RECORD);
                 let to = panel.as_mut_ptr().add(record * Expanded::<L>::RECORD);
-                Expanded::<L>::expand(isa, from, to);
+                Expanded::<L>::expand(lanes, from, to);
             }
             let panel = panel.as_ptr();
             let mut first = 0;
+            while I::DOTS && first + 8 <= self.rows {
+                tile::<I::Wide, Expanded<L>, 8, false>(lanes, panel, records, &rows, first, out);
+                first += 8;
+            }
             while first + 4 <= self.rows {
-                tile::<I, Expanded<L>, 4, false>(isa, panel, records, &rows, first, out);
+                tile::<I::Wide, Expanded<L>, 4, false>(lanes, panel, records, &rows, first, out);
                 first += 4;
             }
             while first < self.rows {
-                tile::<I, Expanded<L>, 1, false>(isa, panel, records, &rows, first, out);
+                tile::<I::Wide, Expanded<L>, 1, false>(lanes, panel, records, &rows, first, out);
                 first += 1;
             }
         }
@@ -96,6 +102,7 @@ struct RowSource {
     codes: *const i8,
     scales: *const f32,
     sums: *const f32,
+    biases: *const i32,
     cols: usize,
     subs: usize,
 }
@@ -115,6 +122,7 @@ impl RowSource {
                 codes: activations.codes.range(0..rows * cols).as_ptr(),
                 scales: activations.scales.range(0..groups).as_ptr(),
                 sums: sums.range(0..groups * subs).as_ptr(),
+                biases: activations.biases.range(0..groups).as_ptr(),
                 cols,
                 subs,
             }
@@ -131,20 +139,21 @@ impl RowSource {
                 codes: self.codes.add(row * self.cols),
                 scales: self.scales.add(group),
                 sums: self.sums.add(group * self.subs),
+                biases: self.biases.add(group),
             }
         }
     }
 }
 
-/// Eight rows of weights times `C` rows of activations.
+/// Sixteen rows of weights times `C` rows of activations.
 ///
 /// # Safety
 /// `records` records of `L` are readable at `group`; rows `first..first + C` exist in `rows` and
 /// are writable in `out`.
 #[inline(always)]
 #[expect(clippy::needless_range_loop, reason = "sub-blocks index dots and sums")]
-unsafe fn tile<I: Isa, L: Layout, const C: usize, const STREAM: bool>(
-    isa: I,
+unsafe fn tile<V: Lanes, L: Layout, const C: usize, const STREAM: bool>(
+    lanes: V,
     group: *const u8,
     records: usize,
     rows: &RowSource,
@@ -157,93 +166,147 @@ unsafe fn tile<I: Isa, L: Layout, const C: usize, const STREAM: bool>(
         for c in 1..C {
             row[c] = rows.row(first + c);
         }
-        let mut sums = [isa.splat(0.0); C];
+        let mut sums = [lanes.splat(0.0); C];
         for r in 0..records {
             let record = group.add(r * L::RECORD);
             if STREAM {
                 for line in 0..L::RECORD.div_ceil(64) {
-                    isa.prefetch(record.wrapping_add(PREFETCH + 64 * line));
+                    lanes.prefetch(record.wrapping_add(PREFETCH + 64 * line));
                 }
             }
-            let mut codes = [row[0].codes; C];
-            for c in 0..C {
-                codes[c] = row[c].codes.add(r * COLUMNS);
-            }
-            let dots = record_dots::<I, L, C>(isa, record, codes);
+            let dots = if V::DOTS {
+                fused_dots::<V, L, C>(lanes, record, &row, r)
+            } else if L::BITS == 8 {
+                signed_dots::<V, L, C>(lanes, record, &row, r)
+            } else {
+                word_dots::<V, L, C>(lanes, record, &row, r)
+            };
             for sub in 0..COLUMNS / L::SUB {
-                let (scale, offset) = L::affine(isa, record, sub);
+                let (scale, offset) = L::affine(lanes, record, sub);
                 for c in 0..C {
-                    let scale = isa.mul(scale, isa.splat(*row[c].scales.add(r)));
-                    sums[c] = isa.fma(isa.to_float(dots[c][sub]), scale, sums[c]);
+                    let scale = lanes.mul(scale, lanes.splat(*row[c].scales.add(r)));
+                    sums[c] = lanes.fma(lanes.to_float(dots[c][sub]), scale, sums[c]);
                     if L::OFFSETS {
                         let sum = *row[c].sums.add(r * (COLUMNS / L::SUB) + sub);
-                        sums[c] = isa.fma(offset, isa.splat(sum), sums[c]);
+                        sums[c] = lanes.fma(offset, lanes.splat(sum), sums[c]);
                     }
                 }
             }
         }
         for (c, &sum) in sums.iter().enumerate() {
-            isa.store(out.add((first + c) * LANES), sum);
+            lanes.store(out.add((first + c) * LANES), sum);
         }
     }
 }
 
-/// The integer dot products of one record: per row of activations and sub-block, eight lanes.
+/// The integer dot products of record `r`, per row of activations and sub-block, where one
+/// instruction multiplies, widens and adds.
 ///
 /// # Safety
-/// A record is readable at `record` and 32 codes at each of `codes`.
+/// A record is readable at `record` and record `r` of each of `rows`.
 #[inline(always)]
-unsafe fn record_dots<I: Isa, L: Layout, const C: usize>(
-    isa: I,
+unsafe fn fused_dots<V: Lanes, L: Layout, const C: usize>(
+    lanes: V,
     record: *const u8,
-    codes: [*const i8; C],
-) -> [[I::I; 2]; C] {
-    // SAFETY: the caller vouches for the record and the codes.
+    rows: &[Row; C],
+    r: usize,
+) -> [[V::I; 2]; C] {
+    // SAFETY: the caller vouches for the record and the rows.
     unsafe {
-        let mut dots = [[isa.zero(); 2]; C];
+        let mut dots = [[lanes.zero(); 2]; C];
         if L::BITS == 8 {
-            for v in 0..4 {
-                let (low, high) = L::pair(isa, record, v);
-                let (low_size, high_size) = (isa.abs_bytes(low), isa.abs_bytes(high));
-                for c in 0..C {
-                    let a = isa.apply_sign(isa.broadcast4(codes[c].add(4 * v)), low);
-                    let b = isa.apply_sign(isa.broadcast4(codes[c].add(4 * v + 16)), high);
-                    let a = isa.add_pairs16(isa.multiply_add_bytes(low_size, a));
-                    let b = isa.add_pairs16(isa.multiply_add_bytes(high_size, b));
-                    dots[c][0] = isa.add32(dots[c][0], isa.add32(a, b));
-                }
+            for c in 0..C {
+                dots[c][0] = lanes.broadcast4(rows[c].biases.add(r).cast());
             }
-            return dots;
         }
+        let second = usize::from(L::SUB == 16);
+        for v in 0..4 {
+            let (low, high) = L::pair(lanes, record, v);
+            for c in 0..C {
+                let codes = rows[c].codes.add(r * COLUMNS + 4 * v);
+                dots[c][0] = lanes.dot(dots[c][0], low, lanes.broadcast4(codes));
+                let high = lanes.dot(dots[c][second], high, lanes.broadcast4(codes.add(16)));
+                dots[c][second] = high;
+            }
+        }
+        dots
+    }
+}
+
+/// The same for signed bytes, by products of absolute values and signed activations.
+///
+/// # Safety
+/// As for [`fused_dots`].
+#[inline(always)]
+unsafe fn signed_dots<V: Lanes, L: Layout, const C: usize>(
+    lanes: V,
+    record: *const u8,
+    rows: &[Row; C],
+    r: usize,
+) -> [[V::I; 2]; C] {
+    // SAFETY: the caller vouches for the record and the rows.
+    unsafe {
+        let mut dots = [[lanes.zero(); 2]; C];
+        for v in 0..4 {
+            let (low, high) = L::pair(lanes, record, v);
+            let (low_size, high_size) = (lanes.abs_bytes(low), lanes.abs_bytes(high));
+            for c in 0..C {
+                let codes = rows[c].codes.add(r * COLUMNS + 4 * v);
+                let a = lanes.apply_sign(lanes.broadcast4(codes), low);
+                let b = lanes.apply_sign(lanes.broadcast4(codes.add(16)), high);
+                let a = lanes.add_pairs16(lanes.multiply_add_bytes(low_size, a));
+                let b = lanes.add_pairs16(lanes.multiply_add_bytes(high_size, b));
+                dots[c][0] = lanes.add32(dots[c][0], lanes.add32(a, b));
+            }
+        }
+        dots
+    }
+}
+
+/// The same for codes of at most 6 bits, adding products while they fit 16 bits.
+///
+/// # Safety
+/// As for [`fused_dots`].
+#[inline(always)]
+unsafe fn word_dots<V: Lanes, L: Layout, const C: usize>(
+    lanes: V,
+    record: *const u8,
+    rows: &[Row; C],
+    r: usize,
+) -> [[V::I; 2]; C] {
+    // SAFETY: the caller vouches for the record and the rows.
+    unsafe {
+        let mut dots = [[lanes.zero(); 2]; C];
         // Vectors whose 16-bit sums may be added before they are widened.
         let run = if L::BITS == 6 { 2 } else { 4 };
         for start in (0..4).step_by(run) {
-            let mut words = [[isa.zero(); 2]; C];
+            let mut words = [[lanes.zero(); 2]; C];
             for v in start..start + run {
-                let (low, high) = L::pair(isa, record, v);
+                let (low, high) = L::pair(lanes, record, v);
                 for c in 0..C {
-                    let a = isa.multiply_add_bytes(low, isa.broadcast4(codes[c].add(4 * v)));
-                    let b = isa.multiply_add_bytes(high, isa.broadcast4(codes[c].add(4 * v + 16)));
+                    let codes = rows[c].codes.add(r * COLUMNS + 4 * v);
+                    let a = lanes.multiply_add_bytes(low, lanes.broadcast4(codes));
+                    let b = lanes.multiply_add_bytes(high, lanes.broadcast4(codes.add(16)));
                     if L::BITS == 4 {
-                        words[c][0] = isa.add16(words[c][0], isa.add16(a, b));
+                        words[c][0] = lanes.add16(words[c][0], lanes.add16(a, b));
                     } else {
-                        words[c][0] = isa.add16(words[c][0], a);
-                        words[c][1] = isa.add16(words[c][1], b);
+                        words[c][0] = lanes.add16(words[c][0], a);
+                        words[c][1] = lanes.add16(words[c][1], b);
                     }
                 }
             }
             for c in 0..C {
-                let low = isa.add_pairs16(words[c][0]);
+                let low = lanes.add_pairs16(words[c][0]);
                 if L::BITS == 4 {
                     dots[c][0] = low;
                     continue;
                 }
-                let high = isa.add_pairs16(words[c][1]);
+                let high = lanes.add_pairs16(words[c][1]);
                 if L::SUB == 16 {
-                    dots[c][0] = isa.add32(dots[c][0], low);
-                    dots[c][1] = isa.add32(dots[c][1], high);
+                    dots[c][0] = lanes.add32(dots[c][0], low);
+                    dots[c][1] = lanes.add32(dots[c][1], high);
                 } else {
-                    dots[c][0] = isa.add32(dots[c][0], isa.add32(low, high));
+                    dots[c][0] = lanes.add32(dots[c][0], lanes.add32(low, high));
                 }
             }
         }
