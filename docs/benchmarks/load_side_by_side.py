@@ -5,11 +5,11 @@
                          --llama-server PATH --model PATH [--threads 2] [--out FILE]
                          [--soak 600] [--rounds 2] [--seconds 60]
 
-1. What the machine allows: `rates` computes the same prompts and answers without a server, before
-   and after the rounds.
-2. Rounds of 16 and 32 streams of 200 prompt and 64 new tokens, forthwith, then llama.cpp.
-3. A system prompt of 1,000 tokens shared by all requests, one after the other (forthwith).
-4. A soak: 32 streams, of which a fifth hang up in the middle, for `--soak` seconds on forthwith and
+1. Rounds of 16 and 32 streams of 200 prompt and 64 new tokens, forthwith, then llama.cpp. Before and
+   after forthwith, `rates` computes the same prompts and answers without a server, in waves and in an
+   even mix: what the machine allows in that minute.
+2. A system prompt of 1,000 tokens shared by all requests, one after the other (forthwith).
+3. A soak: 32 streams, of which a fifth hang up in the middle, for `--soak` seconds on forthwith and
    a tenth of it (at least a minute) on llama.cpp.
 
 Each server is started fresh for each measurement and warmed with eight short requests. llama.cpp's
@@ -77,11 +77,32 @@ def measure(args, server, streams, *more):
     return result
 
 
-def rates(args):
-    command = [args.rates, args.model, "--threads", str(args.threads), "--rows", "16,32"]
-    result = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    for rate in result["rates"]:
-        note(f"rates: {rate}")
+def rates(args, rows):
+    command = [args.rates, args.model, "--threads", str(args.threads), "--rows", str(rows), "--rounds", "2"]
+    rate = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["rates"][0]
+    note(f"rates: {rate}")
+    return rate
+
+
+def round_of(args, streams):
+    seconds = ("--seconds", args.seconds)
+    before = rates(args, streams)
+    ours = measure(args, "forthwith", streams, *seconds)
+    after = rates(args, streams)
+    theirs = measure(args, "llama.cpp", streams, *seconds)
+
+    def share(rate):
+        allowed = (before[rate] + after[rate]) / 2
+        return round(ours["steady_tokens_per_second"] / allowed, 3)
+
+    result = {
+        "streams": streams,
+        "share_of_even_mix": share("mixed_output_tokens_per_second"),
+        "share_of_waves": share("output_tokens_per_second"),
+        "ratio_to_llama_cpp": round(ours["output_tokens_per_second"] / theirs["output_tokens_per_second"], 2),
+        "rates": [before, after], "forthwith": ours, "llama.cpp": theirs,
+    }
+    note(f"{streams} streams: {result['share_of_even_mix']} of an even mix, {result['share_of_waves']} of waves, {result['ratio_to_llama_cpp']} times llama.cpp")
     return result
 
 
@@ -101,17 +122,15 @@ def main():
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--soak", type=int, default=600)
     args = parser.parse_args()
-    result = {"when": time.strftime("%Y-%m-%d %H:%M"), "machine": machine(), "rates": [rates(args)], "rounds": []}
+    result = {"when": time.strftime("%Y-%m-%d %H:%M"), "machine": machine(), "rounds": []}
 
     def save():
         pathlib.Path(args.out).write_text(json.dumps(result, indent=1) + "\n")
 
     for _ in range(args.rounds):
         for streams in (16, 32):
-            pair = {name: measure(args, name, streams, "--seconds", args.seconds) for name in ("forthwith", "llama.cpp")}
-            result["rounds"].append({"streams": streams, **pair})
+            result["rounds"].append(round_of(args, streams))
             save()
-    result["rates"].append(rates(args))
     shared = ("--requests", 10, "--shared-system", 1000, "--prompt-tokens", 1020, "--max-tokens", 8, "--seconds", 300)
     result["shared_system"] = measure(args, "forthwith", 1, *shared)
     save()

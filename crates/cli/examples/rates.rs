@@ -2,9 +2,10 @@
 //! `cargo run --release -p forthwith --example rates -- MODEL.gguf [--threads 2] [--prompt 200]
 //! [--answer 64] [--rows 1,4,16,32] [--step-tokens 512] [--rounds 3]`.
 //!
-//! For each count of rows: as many prompts are computed in full steps, then as many rows decode
-//! together until the answers are complete. A server that loses nothing serves that load in the sum of
-//! both. Prints JSON; every figure is the median of the rounds.
+//! For each count of rows, two ways to serve them. In waves: as many prompts are computed in full
+//! steps, then as many rows decode together until the answers are complete. Evenly: every step
+//! decodes all rows and computes as many tokens of other prompts as the load brings in that time. Prints
+//! JSON; every figure is the median of the rounds.
 #![expect(clippy::print_stdout, reason = "a benchmark reports to its reader")]
 
 use clap::Parser;
@@ -107,6 +108,29 @@ impl Crowd {
     }
 }
 
+impl Crowd {
+    /// Seconds for `answer` steps in which `rows` answers, each at another place, get their next token
+    /// beside the prompts that follow them.
+    fn mix(&mut self, rows: usize, prompt: usize, answer: usize) -> Duration {
+        let mut logits = Vec::new();
+        let mut position = 0;
+        let began = self.clock.now();
+        for step in 0..answer {
+            let place = |row: usize| prompt + (row * answer / rows + step) % answer;
+            let mut pieces: Vec<_> = (0..rows).map(|row| (row, place(row), 1)).collect();
+            let mut due = (step + 1) * rows * prompt / answer - step * rows * prompt / answer;
+            while due > 0 {
+                let count = due.min(prompt - position);
+                pieces.push((rows, position, count));
+                position = (position + count) % prompt;
+                due -= count;
+            }
+            self.step(&pieces, &mut logits);
+        }
+        self.clock.now().saturating_sub(began)
+    }
+}
+
 fn median(mut values: Vec<Duration>) -> f64 {
     values.sort();
     values[values.len() / 2].as_secs_f64()
@@ -122,12 +146,16 @@ fn measure(crowd: &mut Crowd, rows: usize, arguments: &Arguments) -> Value {
     let whole = median(waves.iter().map(|wave| wave.0 + wave.1).collect());
     let count = |tokens: usize| f64::from(u32::try_from(tokens).expect("a count is small"));
     let steps = count(answer - 1);
+    let mixes = (0..arguments.rounds).map(|_| crowd.mix(rows, prompt, answer));
+    let mix = median(mixes.collect());
     json!({
         "rows": rows,
         "prefill_tokens_per_second": count(rows * prompt) / prefill,
         "decode_tokens_per_second": count(rows) * steps / decode,
         "decode_step_milliseconds": decode / steps * 1e3,
         "output_tokens_per_second": count(rows * answer) / whole,
+        "mixed_step_milliseconds": mix / count(answer) * 1e3,
+        "mixed_output_tokens_per_second": count(rows * answer) / mix,
     })
 }
 
@@ -137,14 +165,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let program = Arc::new(forthwith_models::build(&file)?);
     let length = arguments.prompt + arguments.answer;
     let per_row = length.div_ceil(BLOCK_SIZE.get());
-    let most = arguments.rows.iter().copied().max().unwrap_or(1);
+    let most = 1 + arguments.rows.iter().copied().max().unwrap_or(1);
     let kv_format = KvFormat::named(&arguments.kv_format)?;
     let config = CpuConfig {
         threads: arguments.threads,
         isa: IsaChoice::best(),
         kv_format,
         kv_blocks: Blocks::new(per_row * most),
-        max_step_tokens: Tokens::new(arguments.step_tokens.max(most)),
+        max_step_tokens: Tokens::new(arguments.step_tokens.max(most * (1 + arguments.prompt.div_ceil(arguments.answer)))),
     };
     let words = (0..u32::try_from(program.vocab)?).map(TokenId::new);
     let words = words.collect();
