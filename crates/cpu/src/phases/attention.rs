@@ -45,18 +45,7 @@ pub(crate) fn reference(
     values: &[&[f32]],
     scoring: Scoring,
 ) -> Vec<f32> {
-    let score = |key: &&[f32]| {
-        let dot: f64 = query
-            .iter()
-            .zip(*key)
-            .map(|(&q, &k)| f64::from(q) * f64::from(k))
-            .sum();
-        let score = dot * f64::from(scoring.scale);
-        scoring.softcap.map_or(score, |cap| {
-            f64::from(cap) * (score / f64::from(cap)).tanh()
-        })
-    };
-    let scores: Vec<f64> = keys.iter().map(score).collect();
+    let scores = tile::reference(query, keys, scoring);
     let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let weights: Vec<f64> = scores.iter().map(|score| (score - largest).exp()).collect();
     let total: f64 = weights.iter().sum();

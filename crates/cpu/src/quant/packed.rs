@@ -5,10 +5,10 @@ use super::layout::{COLUMNS, Expanded, LANES, Layout};
 use crate::isa::{Isa, Kernel, Lanes};
 use std::marker::PhantomData;
 
-/// From this many rows of activations on, a group is expanded once and reused.
-const EXPAND_FROM: usize = 5;
+/// Above this many rows of activations, a group is expanded once and reused.
+const EXPAND_ABOVE: usize = 32;
 /// How far ahead of its reads the streaming product asks for memory, in bytes.
-const PREFETCH: usize = 2048;
+const PREFETCH: usize = 4096;
 
 /// `out[t, lane] = Σ_k weight[lane, k] · activation[t, k]` for one group of sixteen rows.
 ///
@@ -53,18 +53,14 @@ impl<L: Layout> Kernel for GroupProduct<'_, L> {
         assert!(self.out.len() >= self.rows * LANES, "room for the result");
         let rows = RowSource::new::<L>(self.activations, self.rows);
         let (lanes, out) = (isa.wide(), self.out.as_mut_ptr());
-        if self.rows < EXPAND_FROM {
-            let group = self.group.as_ptr();
-            // SAFETY: the group holds `records` records, `out` has room for all rows, both
+        let packed = Records {
+            start: self.group.as_ptr(),
+            count: records,
+        };
+        if self.rows <= EXPAND_ABOVE {
+            // SAFETY: the group holds `records` records and `out` has room for all rows, both
             // checked above; `rows` was checked by its source.
-            unsafe {
-                match self.rows {
-                    1 => tile::<I::Wide, L, 1, true>(lanes, group, records, &rows, 0, out),
-                    2 => tile::<I::Wide, L, 2, true>(lanes, group, records, &rows, 0, out),
-                    3 => tile::<I::Wide, L, 3, true>(lanes, group, records, &rows, 0, out),
-                    _ => tile::<I::Wide, L, 4, true>(lanes, group, records, &rows, 0, out),
-                }
-            }
+            unsafe { product::<I::Wide, L, true>(lanes, packed, &rows, out) };
             return;
         }
         let panel = self.panel;
@@ -75,24 +71,49 @@ impl<L: Layout> Kernel for GroupProduct<'_, L> {
         // SAFETY: group, panel, rows and out were checked above.
         unsafe {
             for record in 0..records {
-                let from = self.group.as_ptr().add(record * L::RECORD);
+                let from = packed.start.add(record * L::RECORD);
                 let to = panel.as_mut_ptr().add(record * Expanded::<L>::RECORD);
                 Expanded::<L>::expand(lanes, from, to);
             }
-            let panel = panel.as_ptr();
-            let mut first = 0;
-            while I::DOTS && first + 8 <= self.rows {
-                tile::<I::Wide, Expanded<L>, 8, false>(lanes, panel, records, &rows, first, out);
-                first += 8;
-            }
-            while first + 4 <= self.rows {
-                tile::<I::Wide, Expanded<L>, 4, false>(lanes, panel, records, &rows, first, out);
-                first += 4;
-            }
-            while first < self.rows {
-                tile::<I::Wide, Expanded<L>, 1, false>(lanes, panel, records, &rows, first, out);
-                first += 1;
-            }
+            let expanded = Records {
+                start: panel.as_ptr(),
+                count: records,
+            };
+            product::<I::Wide, Expanded<L>, false>(lanes, expanded, &rows, out);
+        }
+    }
+}
+
+/// The records of a group.
+#[derive(Clone, Copy)]
+struct Records {
+    start: *const u8,
+    count: usize,
+}
+
+/// All rows of activations, as many at a time as registers hold; `STREAM` if the group comes from
+/// memory.
+///
+/// # Safety
+/// The records of `L` are readable; all rows are writable in `out`.
+#[inline(always)]
+unsafe fn product<V: Lanes, L: Layout, const STREAM: bool>(
+    lanes: V,
+    records: Records,
+    rows: &RowSource,
+    out: *mut f32,
+) {
+    let mut first = 0;
+    while first < rows.count {
+        // SAFETY: as many rows are left; the rest is passed on to the caller.
+        unsafe {
+            first += match rows.count - first {
+                1 => tile::<V, L, 1, STREAM>(lanes, records, rows, first, out),
+                2 => tile::<V, L, 2, STREAM>(lanes, records, rows, first, out),
+                3 => tile::<V, L, 3, STREAM>(lanes, records, rows, first, out),
+                8.. if V::DOTS => tile::<V, L, 8, STREAM>(lanes, records, rows, first, out),
+                _ => tile::<V, L, 4, STREAM>(lanes, records, rows, first, out),
+            };
         }
     }
 }
@@ -103,6 +124,7 @@ struct RowSource {
     scales: *const f32,
     sums: *const f32,
     biases: *const i32,
+    count: usize,
     cols: usize,
     subs: usize,
 }
@@ -123,6 +145,7 @@ impl RowSource {
                 scales: activations.scales.range(0..groups).as_ptr(),
                 sums: sums.range(0..groups * subs).as_ptr(),
                 biases: activations.biases.range(0..groups).as_ptr(),
+                count: rows,
                 cols,
                 subs,
             }
@@ -145,21 +168,19 @@ impl RowSource {
     }
 }
 
-/// Sixteen rows of weights times `C` rows of activations.
+/// Sixteen rows of weights times `C` rows of activations; returns `C`.
 ///
 /// # Safety
-/// `records` records of `L` are readable at `group`; rows `first..first + C` exist in `rows` and
-/// are writable in `out`.
+/// The records of `L` are readable; rows `first..first + C` exist in `rows` and are writable in `out`.
 #[inline(always)]
 #[expect(clippy::needless_range_loop, reason = "sub-blocks index dots and sums")]
 unsafe fn tile<V: Lanes, L: Layout, const C: usize, const STREAM: bool>(
     lanes: V,
-    group: *const u8,
-    records: usize,
+    records: Records,
     rows: &RowSource,
     first: usize,
     out: *mut f32,
-) {
+) -> usize {
     // SAFETY: the caller vouches for records and rows; offsets stay within them by the layout.
     unsafe {
         let mut row = [rows.row(first); C];
@@ -167,8 +188,8 @@ unsafe fn tile<V: Lanes, L: Layout, const C: usize, const STREAM: bool>(
             row[c] = rows.row(first + c);
         }
         let mut sums = [lanes.splat(0.0); C];
-        for r in 0..records {
-            let record = group.add(r * L::RECORD);
+        for r in 0..records.count {
+            let record = records.start.add(r * L::RECORD);
             if STREAM {
                 for line in 0..L::RECORD.div_ceil(64) {
                     lanes.prefetch(record.wrapping_add(PREFETCH + 64 * line));
@@ -196,6 +217,7 @@ unsafe fn tile<V: Lanes, L: Layout, const C: usize, const STREAM: bool>(
         for (c, &sum) in sums.iter().enumerate() {
             lanes.store(out.add((first + c) * LANES), sum);
         }
+        C
     }
 }
 

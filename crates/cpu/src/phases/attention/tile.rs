@@ -6,7 +6,23 @@ use crate::isa::{Isa, Lanes};
 use crate::kv::{BLOCK, SCALE_GROUP, Store};
 use std::marker::PhantomData;
 
-/// Asks for `bytes` bytes.
+/// The scores of one query, in plain loops and double precision.
+pub(super) fn reference(query: &[f32], keys: &[&[f32]], scoring: Scoring) -> Vec<f64> {
+    let score = |key: &&[f32]| {
+        let dot: f64 = query
+            .iter()
+            .zip(*key)
+            .map(|(&q, &k)| f64::from(q) * f64::from(k))
+            .sum();
+        let score = dot * f64::from(scoring.scale);
+        scoring.softcap.map_or(score, |cap| {
+            f64::from(cap) * (score / f64::from(cap)).tanh()
+        })
+    };
+    keys.iter().map(score).collect()
+}
+
+/// Asks for `bytes` bytes of another block: pages apart, where the hardware does not foresee them.
 #[inline(always)]
 fn prefetch<V: Lanes>(lanes: V, from: *const u8, bytes: usize) {
     for line in 0..bytes.div_ceil(64) {
@@ -329,6 +345,66 @@ impl<S: Store> BlockTile<'_, S> {
                     let to = scaled[q].as_mut_ptr().add(position);
                     lanes.store(to, lanes.mul(weight, scales));
                 }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::isa::{IsaChoice, Kernel};
+    use crate::kv::SingleStore;
+    use proptest::prelude::*;
+
+    /// The scores of one query that sees positions 3 to 29.
+    struct Scores<'a> {
+        tile: BlockTile<'a, SingleStore>,
+        scoring: Scoring,
+    }
+
+    impl Kernel for Scores<'_> {
+        type Output = ([f32; BLOCK], f32);
+
+        #[inline(always)]
+        fn run<I: Isa>(self, isa: I) -> Self::Output {
+            let (start, first, end) = (0, self.tile.first, self.tile.end);
+            let query = Query { start, first, end };
+            let [mut scores] = self.tile.scores::<I, 1>(isa, &[query]);
+            let largest = self.tile.scale_scores(isa, self.scoring, &mut scores);
+            (scores, largest)
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn scores_match_the_reference(
+            query in proptest::collection::vec(-2.0_f32..2.0, 24),
+            keys in proptest::collection::vec(-2.0_f32..2.0, 24 * BLOCK),
+            softcap in prop_oneof![Just(None), Just(Some(5.0_f32))],
+        ) {
+            let scoring = Scoring { scale: 0.2, softcap };
+            let (first, end) = (3, 29);
+            let rows: Vec<&[f32]> = keys.chunks_exact(24).collect();
+            let want = reference(&query, &rows, scoring);
+            let mut bytes = Vec::new();
+            for d in 0..24 {
+                bytes.extend(rows.iter().flat_map(|key| key[d].to_le_bytes()));
+            }
+            for isa in IsaChoice::available() {
+                let (rows, keys, values) = (&query[..], &bytes[..], &bytes[..]);
+                let (next, store) = (None, PhantomData);
+                let tile = BlockTile { rows, keys, values, head_dim: 24, first, end, next, store };
+                let (scores, largest) = isa.run(Scores { tile, scoring });
+                for (position, (got, want)) in scores.iter().zip(&want).enumerate() {
+                    if !(first..end).contains(&position) {
+                        prop_assert_eq!(*got, f32::NEG_INFINITY);
+                        continue;
+                    }
+                    prop_assert!((f64::from(*got) - want).abs() < 2e-5, "{isa:?}: {got} {want}");
+                    prop_assert!(*got <= largest);
+                }
+                prop_assert!(scores.contains(&largest));
             }
         }
     }
