@@ -187,6 +187,11 @@ impl<const AVX512: bool> Lanes for Narrow<AVX512> {
 
     #[inline(always)]
     fn prefetch(self, at: *const u8) {
+        op!(_mm_prefetch::<_MM_HINT_T0>(at.cast()));
+    }
+
+    #[inline(always)]
+    fn prefetch_far(self, at: *const u8) {
         op!(_mm_prefetch::<_MM_HINT_T1>(at.cast()));
     }
 

@@ -184,6 +184,11 @@ impl Lanes for Wide {
     }
 
     #[inline(always)]
+    fn prefetch_far(self, at: *const u8) {
+        self.0.prefetch_far(at);
+    }
+
+    #[inline(always)]
     fn zero(self) -> __m512i {
         op!(_mm512_setzero_si512())
     }

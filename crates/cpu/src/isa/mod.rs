@@ -86,9 +86,10 @@ pub(crate) trait Lanes: Copy + Send + Sync {
     /// As many bytes as lanes are writable at `to`.
     unsafe fn store_as_i8(self, to: *mut i8, value: Self::F);
 
-    /// Asks for the cache line at `at` in the second-level cache, which can wait for more lines at
-    /// once than the first; a hint, any address will do.
+    /// Asks for the cache line at `at`; a hint, any address will do.
     fn prefetch(self, at: *const u8);
+    /// The same into the second-level cache, which can wait for more lines at once.
+    fn prefetch_far(self, at: *const u8);
     fn zero(self) -> Self::I;
     /// # Safety
     /// A vector of bytes is readable at `from`.

@@ -106,6 +106,11 @@ impl<L: Lanes> Lanes for Pair<L> {
     }
 
     #[inline(always)]
+    fn prefetch_far(self, at: *const u8) {
+        self.0.prefetch_far(at);
+    }
+
+    #[inline(always)]
     fn zero(self) -> Self::I {
         (self.0.zero(), self.0.zero())
     }

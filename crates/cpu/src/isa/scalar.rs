@@ -173,6 +173,9 @@ impl Lanes for Scalar {
     fn prefetch(self, _at: *const u8) {}
 
     #[inline(always)]
+    fn prefetch_far(self, _at: *const u8) {}
+
+    #[inline(always)]
     fn zero(self) -> Bytes {
         [0; 32]
     }

@@ -298,6 +298,11 @@ mod tests {
         proptest::collection::vec(-1.0_f32..1.0, len)
     }
 
+    /// Few rows, and so many that groups are expanded first.
+    fn few_or_many() -> impl Strategy<Value = usize> {
+        prop_oneof![3 => 1_usize..14, 1 => 33_usize..46]
+    }
+
     fn pack(view: &TensorView<'_>, threads: usize) -> Matrix {
         let (name, rows, cols, format) = (String::new(), view.rows, view.cols, view.format);
         let spec = WeightSpec {
@@ -338,8 +343,8 @@ mod tests {
 
         #[test]
         fn products_match_the_reference(
-            (rows, tokens) in (1_usize..20, 1_usize..11),
-            weights in random_floats(20 * 256), x in random_floats(11 * 256),
+            (rows, tokens) in (1_usize..20, few_or_many()),
+            weights in random_floats(20 * 256), x in random_floats(46 * 256),
         ) {
             for &format in Format::ALL {
                 let weights = &weights[..rows * 256];
@@ -365,20 +370,22 @@ mod tests {
 
         #[test]
         fn neither_company_nor_isa_changes_a_bit(
-            tokens in 1_usize..14, weights in random_floats(16 * 256), x in random_floats(14 * 256),
+            tokens in few_or_many(), weights in random_floats(16 * 256), x in random_floats(46 * 256),
         ) {
             for &format in Format::ALL {
                 let bytes = format.quantize(&weights);
                 let view = TensorView { name: "w", format, rows: 16, cols: 256, bytes: &bytes };
                 let matrix = pack(&view, 1);
                 let x = &x[..tokens * 256];
-                let together = product(IsaChoice::best(), &matrix, x);
+                let first = product(IsaChoice::best(), &matrix, x);
                 for isa in IsaChoice::available() {
+                    let together = product(isa, &matrix, x);
                     let alone: Vec<f32> =
                         x.chunks_exact(256).flat_map(|x| product(isa, &matrix, x)).collect();
                     let bits = |values: &[f32]| -> Vec<u32> {
                         values.iter().map(|value| value.to_bits()).collect()
                     };
+                    prop_assert_eq!(bits(&first), bits(&together), "{} {:?}", format, isa);
                     prop_assert_eq!(bits(&together), bits(&alone), "{} {:?}", format, isa);
                 }
             }

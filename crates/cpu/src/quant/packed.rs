@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 /// Above this many rows of activations, a group is expanded once and reused.
 const EXPAND_ABOVE: usize = 32;
 /// How far ahead of its reads the streaming product asks for memory, in bytes.
-const PREFETCH: usize = 4096;
+const PREFETCH: usize = 2048;
 
 /// `out[t, lane] = Σ_k weight[lane, k] · activation[t, k]` for one group of sixteen rows.
 ///
@@ -60,7 +60,16 @@ impl<L: Layout> Kernel for GroupProduct<'_, L> {
         if self.rows <= EXPAND_ABOVE {
             // SAFETY: the group holds `records` records and `out` has room for all rows, both
             // checked above; `rows` was checked by its source.
-            unsafe { product::<I::Wide, L, true>(lanes, packed, &rows, out) };
+            unsafe {
+                // Few rows apart from the loop over tiles: single rows lose a tenth inside it.
+                match self.rows {
+                    1 => _ = tile::<I::Wide, L, 1, true>(lanes, packed, &rows, 0, out),
+                    2 => _ = tile::<I::Wide, L, 2, true>(lanes, packed, &rows, 0, out),
+                    3 => _ = tile::<I::Wide, L, 3, true>(lanes, packed, &rows, 0, out),
+                    4 => _ = tile::<I::Wide, L, 4, true>(lanes, packed, &rows, 0, out),
+                    _ => product::<I::Wide, L, true>(lanes, packed, &rows, out),
+                }
+            }
             return;
         }
         let panel = self.panel;

@@ -26,7 +26,7 @@ pub(super) fn reference(query: &[f32], keys: &[&[f32]], scoring: Scoring) -> Vec
 #[inline(always)]
 fn prefetch<V: Lanes>(lanes: V, from: *const u8, bytes: usize) {
     for line in 0..bytes.div_ceil(64) {
-        lanes.prefetch(from.wrapping_add(64 * line));
+        lanes.prefetch_far(from.wrapping_add(64 * line));
     }
 }
 
