@@ -172,7 +172,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         isa: IsaChoice::best(),
         kv_format,
         kv_blocks: Blocks::new(per_row * most),
-        max_step_tokens: Tokens::new(arguments.step_tokens.max(most * (1 + arguments.prompt.div_ceil(arguments.answer)))),
+        max_step_tokens: Tokens::new(
+            arguments
+                .step_tokens
+                .max(most * (1 + arguments.prompt.div_ceil(arguments.answer))),
+        ),
     };
     let words = (0..u32::try_from(program.vocab)?).map(TokenId::new);
     let words = words.collect();
