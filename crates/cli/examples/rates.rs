@@ -1,5 +1,5 @@
 //! What the machine gives, without queue, scheduler, sampling or HTTP:
-//! `cargo run --release -p forthwith --example rates -- MODEL.gguf [--threads 2] [--prompt 200]
+//! `cargo run --release -p forthwith --example rates -- [MODEL.gguf] [--threads 2] [--prompt 200]
 //! [--answer 64] [--rows 1,4,16,32] [--step-tokens 512] [--rounds 3]`.
 //!
 //! For each count of rows, two ways to serve them. In waves: as many prompts are computed in full
@@ -13,6 +13,8 @@ use forthwith_core::clock::{Clock, SystemClock};
 use forthwith_core::executor::{Executor, Segment, StepInput};
 use forthwith_core::units::{BlockId, Blocks, TokenId, Tokens};
 use forthwith_cpu::{BLOCK_SIZE, Cpu, CpuConfig, IsaChoice, KvFormat};
+use forthwith_models::testing::tiny_llama;
+use forthwith_weights::WeightFile;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,7 +22,8 @@ use std::time::Duration;
 
 #[derive(Parser)]
 struct Arguments {
-    model: PathBuf,
+    /// A GGUF file [default: a tiny model with random weights, to try the command]
+    model: Option<PathBuf>,
     #[arg(long, default_value_t = 2)]
     threads: usize,
     /// Tokens of each prompt
@@ -161,7 +164,10 @@ fn measure(crowd: &mut Crowd, rows: usize, arguments: &Arguments) -> Value {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments = Arguments::parse();
-    let file = forthwith_weights::open(&arguments.model)?;
+    let file = match &arguments.model {
+        Some(path) => forthwith_weights::open(path)?,
+        None => WeightFile::from_bytes("tiny.gguf".as_ref(), tiny_llama(1).to_bytes())?,
+    };
     let program = Arc::new(forthwith_models::build(&file)?);
     let length = arguments.prompt + arguments.answer;
     let per_row = length.div_ceil(BLOCK_SIZE.get());
