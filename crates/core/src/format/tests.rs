@@ -16,6 +16,15 @@ fn bound(format: Format) -> f32 {
     }
 }
 
+/// The error that remains however small the value: the numbers of a half float are 2^-24 apart below its
+/// normal ones (IEEE 754), and rounding misses by half of that.
+fn floor(format: Format) -> f32 {
+    match format {
+        Format::F16 => 2.0_f32.powi(-25),
+        _ => 0.0,
+    }
+}
+
 fn values() -> impl Strategy<Value = Vec<f32>> {
     (
         proptest::collection::vec(-1.0_f32..1.0, 512),
@@ -32,13 +41,19 @@ proptest! {
             format.dequantize(&format.quantize(&values), &mut back);
             let step = format.info().elements;
             for (chunk, back) in values.chunks(step).zip(back.chunks(step)) {
-                // Below its normal numbers a half float is as coarse as 2^-24, whatever the value.
-                let limit = bound(format) * extreme(chunk).abs() + 2.0_f32.powi(-25);
+                let limit = bound(format) * extreme(chunk).abs() + floor(format);
                 for (value, back) in chunk.iter().zip(back) {
                     prop_assert!((value - back).abs() <= limit, "{format}: {value} became {back}");
                 }
             }
         }
+    }
+
+    #[test]
+    fn halves_round_to_the_nearest_down_to_zero(value in -7e-5_f32..7e-5) {
+        let mut back = [0.0];
+        Format::F16.dequantize(&Format::F16.quantize(&[value]), &mut back);
+        prop_assert!((value - back[0]).abs() <= floor(Format::F16).max(value.abs() / 2048.0));
     }
 
     #[test]
