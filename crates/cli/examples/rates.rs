@@ -178,6 +178,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         isa: IsaChoice::best(),
         kv_format,
         kv_blocks: Blocks::new(per_row * most),
+        context: Tokens::new(length),
         max_step_tokens: Tokens::new(
             arguments
                 .step_tokens

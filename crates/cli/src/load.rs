@@ -141,6 +141,7 @@ fn load_file(
         kv_format: settings.compute.kv_format,
         kv_blocks: ledger.blocks,
         max_step_tokens: settings.schedule.step_tokens(),
+        context,
     };
     let total = program.weight_bytes().get();
     reporter.begin(&format!("loading {id}"), Some(total));
@@ -189,13 +190,12 @@ fn check_vocabulary(program: &Program, tokenizer: &Tokenizer) -> Result<(), Fail
 }
 
 fn ledger(program: &Program, context: Tokens, settings: &LoadSettings) -> Result<Ledger, Failure> {
-    let per_request = context.blocks_needed(BLOCK_SIZE);
     let threads = settings.compute.threads;
     let step_tokens = settings.schedule.step_tokens();
     let needs = MemoryNeeds {
         available: available_memory()?,
         weights: weight_bytes(program),
-        workspace: workspace_bytes(program, step_tokens, per_request, threads),
+        workspace: workspace_bytes(program, step_tokens, context, threads),
         reserve: RESERVE,
         block_bytes: kv_block_bytes(program, settings.compute.kv_format),
         block_size: BLOCK_SIZE,

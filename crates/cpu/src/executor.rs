@@ -40,6 +40,8 @@ pub struct CpuConfig {
     pub kv_blocks: forthwith_core::units::Blocks,
     /// The most tokens in one step.
     pub max_step_tokens: Tokens,
+    /// The most tokens of one sequence; what the cache cannot hold of it costs nothing.
+    pub context: Tokens,
 }
 
 /// A loaded model on the CPU.
@@ -54,6 +56,7 @@ pub struct Cpu {
     /// The next item of work of each phase.
     counters: Vec<AtomicUsize>,
     max_step_tokens: Tokens,
+    context: Tokens,
 }
 
 /// A weight in this backend's memory.
@@ -81,6 +84,15 @@ impl Executor for Cpu {
 
     fn step(&mut self, input: &StepInput<'_>, logits: &mut Vec<f32>) -> Result<(), StepError> {
         input.check(self.vocab(), self.kv_geometry(), self.max_step_tokens)?;
+        for segment in input.segments {
+            let end = Tokens::new(segment.position + segment.tokens);
+            if end > self.context {
+                let context = self.context;
+                return Err(StepError::Input(format!(
+                    "{end} tokens of a context of {context}"
+                )));
+            }
+        }
         logits.clear();
         logits.resize(input.logit_rows.len() * self.program.vocab, 0.0);
         for counter in &self.counters {

@@ -47,6 +47,7 @@ impl World {
             kv_format,
             kv_blocks: Blocks::new(blocks),
             max_step_tokens: Tokens::new(48),
+            context: Tokens::new(256),
         };
         let executor = Cpu::load(program, &file, &config, &|_, _| {}).unwrap();
         let config = EngineConfig {

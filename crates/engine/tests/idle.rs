@@ -27,6 +27,7 @@ fn handle() -> EngineHandle {
         kv_format: KvFormat::F16,
         kv_blocks: Blocks::new(8),
         max_step_tokens: Tokens::new(32),
+        context: Tokens::new(256),
     };
     let executor = Cpu::load(program, &file, &config, &|_, _| {}).unwrap();
     let clock = Arc::new(SystemClock::start());

@@ -53,6 +53,7 @@ fn sharing_engine(
         kv_format: KvFormat::F16,
         kv_blocks: Blocks::new(blocks),
         max_step_tokens: Tokens::new(48),
+        context: Tokens::new(4096),
     };
     let cpu = Cpu::load(program, &file, &config, &|_, _| {}).unwrap();
     let config = EngineConfig {

@@ -157,6 +157,7 @@ fn check(model: &str) {
             kv_format: KvFormat::F16,
             kv_blocks: blocks,
             max_step_tokens,
+            context: Tokens::new(4096),
         };
         Cpu::load(Arc::clone(&program), &file, &config, &|_, _| {}).unwrap()
     };

@@ -3,7 +3,7 @@
 use super::places::Places;
 use super::workspace::{Sizes, Workspace};
 use super::{Cpu, CpuConfig, Weight};
-use crate::kv::{KvCache, MAX_HEAD_DIM};
+use crate::kv::{BLOCK_SIZE, KvCache, MAX_HEAD_DIM};
 use crate::memory::OutOfMemory;
 use crate::quant::matrix::{Packer, stored_bytes};
 use crate::team::Team;
@@ -67,7 +67,8 @@ impl Cpu {
             progress(index + 1, total);
         }
         let weights = gather(vectors, packer);
-        let sizes = Sizes::of(&program, config.max_step_tokens, config.kv_blocks);
+        let context = config.context.min(config.kv_blocks.tokens(BLOCK_SIZE));
+        let sizes = Sizes::of(&program, config.max_step_tokens, context);
         Ok(Self {
             isa: config.isa,
             kv: KvCache::new(&program, config.kv_format, config.kv_blocks)?,
@@ -76,6 +77,7 @@ impl Cpu {
             team: Team::new(threads)?,
             counters: program.phases.iter().map(|_| AtomicUsize::new(0)).collect(),
             max_step_tokens: config.max_step_tokens,
+            context,
             weights,
             program,
         })

@@ -11,6 +11,7 @@ fn config(threads: usize, isa: IsaChoice) -> CpuConfig {
         kv_format: KvFormat::F16,
         kv_blocks: Blocks::new(24),
         max_step_tokens: Tokens::new(128),
+        context: Tokens::new(760),
     }
 }
 
@@ -122,7 +123,9 @@ fn broken_input_is_an_error_not_a_panic() {
         position,
         blocks,
     };
-    let cases: [(&[TokenId], Segment<'_>, &[usize]); 7] = [
+    let many: Vec<BlockId> = (0..24).map(BlockId::new).collect();
+    let cases: [(&[TokenId], Segment<'_>, &[usize]); 8] = [
+        (&token, segment(1, 760, &many), &[0]),
         (&[], segment(0, 0, &blocks), &[]),
         (&[TokenId::new(77)], segment(1, 0, &blocks), &[0]),
         (&token, segment(2, 0, &blocks), &[0]),
@@ -168,4 +171,44 @@ fn threads_are_lent_once_each_and_survive_a_panic() {
     assert!(error.to_string().contains("on purpose"), "{error}");
     assert_eq!(cpu.lend_threads(&count), Ok(()));
     assert_eq!(calls.map(AtomicUsize::into_inner), [3, 3, 3]);
+}
+
+/// The logits of the last of 700 tokens, when the last `tail` come as a step of their own.
+fn last_logits(model: &TinyModel, program: &Program, tail: usize) -> Vec<u32> {
+    let config = config(2, IsaChoice::best());
+    let mut cpu = Cpu::load(Arc::new(program.clone()), model, &config, &|_, _| {}).unwrap();
+    let tokens = model.tokens(700);
+    let blocks: Vec<BlockId> = (0..24).map(BlockId::new).collect();
+    let mut logits = Vec::new();
+    let (head, rest) = tokens.split_at(700 - tail);
+    let mut position = 0;
+    for piece in head.chunks(128).chain([rest]) {
+        let input = StepInput {
+            tokens: piece,
+            segments: &[Segment {
+                tokens: piece.len(),
+                position,
+                blocks: &blocks,
+            }],
+            logit_rows: &[piece.len() - 1],
+        };
+        cpu.step(&input, &mut logits).unwrap();
+        position += piece.len();
+    }
+    logits.into_iter().map(f32::to_bits).collect()
+}
+
+/// A longer context than the trained one is allowed, and nothing of it may be left out.
+#[test]
+fn beyond_the_trained_context_few_tokens_see_as_much_as_many() {
+    for case in &cases() {
+        let model = TinyModel::new(case);
+        let program = Program {
+            context: Tokens::new(64),
+            ..(*model.program).clone()
+        };
+        let many = last_logits(&model, &program, 60);
+        assert_eq!(many, last_logits(&model, &program, 1), "{}", case.name);
+        assert_eq!(many, last_logits(&model, &program, 7), "{}", case.name);
+    }
 }

@@ -1,11 +1,10 @@
 //! The memory that a step works in, sized once at load.
 
-use crate::kv::BLOCK;
 use crate::memory::{Buffer, OutOfMemory, SharedSlice};
 use crate::phases::attention::{Query, SPLIT};
 use crate::quant::{Activations, ActivationsView, LANES, panel_bytes};
 use forthwith_core::program::{Phase, Program};
-use forthwith_core::units::{Blocks, Bytes, Tokens};
+use forthwith_core::units::{Bytes, Tokens};
 
 /// Queries of one tile of attention, in tokens.
 pub(super) const TILE_TOKENS: usize = 8;
@@ -35,7 +34,7 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
-    pub(super) fn of(program: &Program, max_step_tokens: Tokens, blocks: Blocks) -> Self {
+    pub(super) fn of(program: &Program, max_step_tokens: Tokens, context: Tokens) -> Self {
         let widths = program.buffer_widths();
         let post_norm = program.phases.iter().any(|phase| match phase {
             Phase::OutputResidual(phase) | Phase::DownResidual(phase) => phase.post_norm.is_some(),
@@ -52,7 +51,6 @@ impl Sizes {
                 tile_queries = tile_queries.max(queries);
             }
         }
-        let positions = (blocks.get() * BLOCK).min(program.context.get().max(1));
         Self {
             tokens: max_step_tokens.get(),
             hidden: program.hidden,
@@ -69,7 +67,7 @@ impl Sizes {
             states,
             tile_states,
             tile_queries,
-            splits: positions.div_ceil(SPLIT),
+            splits: context.get().div_ceil(SPLIT).max(1),
         }
     }
 
@@ -96,14 +94,14 @@ impl Sizes {
     }
 }
 
-/// The bytes that a step's buffers take.
+/// The bytes that a step's buffers take, for sequences of at most `context` tokens.
 pub fn workspace_bytes(
     program: &Program,
     max_step_tokens: Tokens,
-    blocks: Blocks,
+    context: Tokens,
     threads: usize,
 ) -> Bytes {
-    Bytes::new(Sizes::of(program, max_step_tokens, blocks).bytes(threads) as u64)
+    Bytes::new(Sizes::of(program, max_step_tokens, context).bytes(threads) as u64)
 }
 
 /// All buffers of a step.

@@ -74,6 +74,7 @@ fn on_threads(gate: &Arc<Gate>) -> Client {
         kv_format: KvFormat::F16,
         kv_blocks: Blocks::new(64),
         max_step_tokens: Tokens::new(64),
+        context: Tokens::new(256),
     };
     let load = |program| Cpu::load(Arc::new(program), &file, &config, &|_, _| {}).unwrap();
     let executor = Faulty {
