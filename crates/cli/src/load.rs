@@ -9,7 +9,7 @@ use forthwith_core::executor::{Executor, KvGeometry};
 use forthwith_core::program::Program;
 use forthwith_core::units::{Blocks, Bytes, TokenId, Tokens};
 use forthwith_cpu::{BLOCK_SIZE, Cpu, CpuConfig, kv_block_bytes, weight_bytes, workspace_bytes};
-use forthwith_engine::budget::{KvMemory, Ledger, MemoryNeeds};
+use forthwith_engine::budget::{KvMemory, Ledger, MemoryNeeds, sampling_bytes};
 use forthwith_engine::{Engine, EngineHandle};
 use forthwith_hub::{Hub, Located, Progress as _};
 use forthwith_models::toy::Toy;
@@ -192,10 +192,12 @@ fn check_vocabulary(program: &Program, tokenizer: &Tokenizer) -> Result<(), Fail
 fn ledger(program: &Program, context: Tokens, settings: &LoadSettings) -> Result<Ledger, Failure> {
     let threads = settings.compute.threads;
     let step_tokens = settings.schedule.step_tokens();
+    let max_running = settings.schedule.max_running().min(step_tokens.get());
     let needs = MemoryNeeds {
         available: available_memory()?,
         weights: weight_bytes(program),
-        workspace: workspace_bytes(program, step_tokens, context, threads),
+        workspace: workspace_bytes(program, step_tokens, context, threads)
+            + sampling_bytes(program.vocab, max_running, threads),
         reserve: RESERVE,
         block_bytes: kv_block_bytes(program, settings.compute.kv_format),
         block_size: BLOCK_SIZE,

@@ -7,6 +7,15 @@ use std::fmt;
 
 use forthwith_core::units::{Blocks, Bytes, Tokens};
 
+use crate::sampling::Sampler;
+
+/// The bytes of a step's logits, `rows` times `vocab`, and of what each thread needs to choose from them.
+pub fn sampling_bytes(vocab: usize, rows: usize, threads: usize) -> Bytes {
+    let logits = rows.saturating_mul(vocab).saturating_mul(size_of::<f32>());
+    let choosing = threads.saturating_mul(Sampler::bytes(vocab));
+    Bytes::new(logits.saturating_add(choosing) as u64)
+}
+
 /// How much memory the KV cache gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KvMemory {
@@ -197,6 +206,13 @@ mod tests {
             max_running: 8,
             kv: KvMemory::Share(50),
         }
+    }
+
+    #[test]
+    fn logits_and_samplers_add_up() {
+        // A row is 4 bytes a token; a sampler counts, adjusts, shares and lists candidates.
+        assert_eq!(sampling_bytes(1000, 1, 0), Bytes::new(4000));
+        assert_eq!(sampling_bytes(1000, 3, 2), Bytes::new(12_000 + 2 * 24_000));
     }
 
     #[test]

@@ -54,6 +54,13 @@ impl Sampler {
         }
     }
 
+    /// The bytes of its buffers at most.
+    pub(crate) fn bytes(vocab: usize) -> usize {
+        let counters = size_of::<u32>();
+        let (adjusted, share) = (size_of::<f32>(), size_of::<f32>());
+        vocab.saturating_mul(counters + adjusted + share + size_of::<Candidate>())
+    }
+
     /// Chooses the token that follows `tokens`, prompt and answer so far.
     pub(crate) fn choose(
         &mut self,

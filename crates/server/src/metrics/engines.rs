@@ -110,7 +110,7 @@ const SECONDS: [Row<f64>; 6] = [
     ),
 ];
 
-const COUNTERS: [Row<u64>; 10] = [
+const COUNTERS: [Row<u64>; 11] = [
     (
         &["forthwith_prompt_tokens", "vllm:prompt_tokens"],
         "Prompt tokens computed",
@@ -145,6 +145,11 @@ const COUNTERS: [Row<u64>; 10] = [
         "Requests sent back to wait because the cache was full",
         |sum| sum.preemptions,
     ),
+    (
+        &["forthwith_displacements"],
+        "Requests sent back to wait for the sake of a better priority",
+        |sum| sum.displacements,
+    ),
     (&["forthwith_steps"], "Passes over the weights", |sum| {
         sum.steps
     }),
@@ -177,6 +182,7 @@ struct Sum {
     evictions: u64,
     generated_tokens: u64,
     preemptions: u64,
+    displacements: u64,
     steps: u64,
     faults: u64,
     step: Prediction,
@@ -243,6 +249,7 @@ impl Sum {
         self.evictions += snapshot.counters.evictions;
         self.generated_tokens += snapshot.counters.generated_tokens;
         self.preemptions += snapshot.counters.preemptions;
+        self.displacements += snapshot.counters.displacements;
         self.steps += snapshot.counters.steps;
         self.faults += snapshot.counters.faults;
         self.step.add(snapshot.step_prediction);
