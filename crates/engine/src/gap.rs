@@ -48,6 +48,18 @@ impl TargetGap {
     }
 }
 
+/// Steps from one that takes a small piece to the next.
+const PROBE_EVERY: u64 = 32;
+
+/// What is left of a piece in a given step. In one of many steps it is small: where all pieces are as
+/// large as the last ones were expensive, nothing tells what they cost and what the answers beside them.
+pub(crate) fn probe(step: u64, piece: usize) -> usize {
+    if step % PROBE_EVERY == PROBE_EVERY - 1 {
+        return piece.div_ceil(8);
+    }
+    piece
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,6 +119,47 @@ mod tests {
             assert_eq!(target.room(&rates(), answers(0), 0, (8, 400)), 400);
             let nothing = Rates::default();
             assert_eq!(target.room(&nothing, answers(4), 0, (8, 400)), 400);
+        }
+    }
+
+    /// A machine that takes longer by a jump where prompts ride along, and scatters by a fifth.
+    fn uneven(work: Work, step: usize) -> Duration {
+        let jump = if work.prefill > 0 { 4000 } else { 0 };
+        let micros = 4000 + jump + 500 * work.prefill + 650 * work.decodes + work.context / 10;
+        Duration::from_micros((micros * (800 + step * 7919 % 401) / 1000) as u64)
+    }
+
+    /// Prompts wait in every step, so pieces are all that varies, and they follow from what was learnt
+    /// of them: too small a piece must not become the reason for the next.
+    #[test]
+    fn pieces_stay_near_the_target_while_prompts_always_wait() {
+        let mut model = CostModel::new();
+        let target = TargetGap::Relative { percent: 300 };
+        let mut pieces = 0;
+        for step in 0..30_000_usize {
+            // The first prompts come alone, then the crowd is answered.
+            let mut work = Work::default();
+            let decodes = if step < 13 {
+                step * 5 / 2
+            } else {
+                29 + step % 4
+            };
+            (0..decodes).for_each(|answer| work.add(1, 200 + (step + 17 * answer) % 64));
+            let piece = target.room(&model.rates(), work, 100, (32, 480));
+            let piece = probe(step as u64, piece);
+            let all = work.with_prefill(piece, 100);
+            model.learn(all, uneven(all, step));
+            pieces += if step < 13 { 0 } else { piece };
+            if step % 1000 == 999 {
+                // Three times 29 ms leave room for 100 tokens.
+                let mean = pieces / 1000;
+                assert!(
+                    (60..160).contains(&mean),
+                    "step {step}: {mean}, {:?}",
+                    model.rates()
+                );
+                pieces = 0;
+            }
         }
     }
 }

@@ -11,7 +11,7 @@ use forthwith_core::units::{BlockId, Blocks};
 use super::{Scheduler, admission};
 use crate::cost::{Rates, Work};
 use crate::engine::EngineConfig;
-use crate::gap::TargetGap;
+use crate::gap::{self, TargetGap};
 use crate::kv::BlockPool;
 use crate::sequence::{Sequence, Start};
 
@@ -128,7 +128,12 @@ impl Scheduler {
         let position = prompt.map_or(0, |sequence| sequence.computed);
         let work = plan.work(&self.running);
         let range = (least_piece.get(), plan.budget);
-        plan.budget = target_gap.room(rates, work, position, range);
+        let room = target_gap.room(rates, work, position, range);
+        if work.decodes > 0 && rates.are_known() {
+            plan.budget = gap::probe(self.counters.steps, room);
+        } else {
+            plan.budget = room;
+        }
     }
 
     /// Gives running prompts what they need, in order of rank, after those of a better priority that
