@@ -220,8 +220,8 @@ pub(crate) struct ScheduleArgs {
         hide_possible_values = true
     )]
     pub(crate) prefix_cache: Option<Switch>,
-    /// Time between two tokens while prompts are computed: off, a time, or a percentage of what it
-    /// would be without prompts [default: 300%]
+    /// Longest time between two tokens while prompts are computed: off, a time, a percentage of what
+    /// it would be without prompts, or the longer of both [default: 100ms,400%]
     #[arg(long, value_name = "TARGET", env = "FORTHWITH_TARGET_GAP", allow_negative_numbers = true, value_parser = Gap::parse)]
     pub(crate) target_gap: Option<Gap>,
     /// How long a step may take before the server calls itself not ready [default: 1m]

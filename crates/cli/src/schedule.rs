@@ -16,8 +16,12 @@ const MAX_WAITING: usize = 1024;
 const MAX_WAITING_TOKENS: usize = 1 << 20;
 /// Tokens of a step: a piece of a prompt and the answers that ride with it.
 const STEP_TOKENS: usize = 512;
-/// A prompt may double the time between two tokens of those who are answered.
-const TARGET_GAP: Gap = Gap(TargetGap::Relative { percent: 300 });
+/// Nobody reads faster than ten tokens a second; where a machine is slower than that by itself, a prompt
+/// may make it four times as slow.
+const TARGET_GAP: Gap = Gap(TargetGap::Longer {
+    time: Duration::from_millis(100),
+    percent: 400,
+});
 /// A step that takes longer is stuck.
 const STUCK_AFTER: Span = Span(Duration::from_mins(1));
 
@@ -53,7 +57,7 @@ pub(crate) enum Switch {
     Off,
 }
 
-/// A target for the time between tokens, as it is written: `off`, `200%` or `50ms`.
+/// A target for the time between tokens, as it is written: `off`, `200%`, `50ms` or `100ms,400%`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gap(pub(crate) TargetGap);
 
@@ -170,21 +174,36 @@ impl Display for Switch {
 }
 
 impl Gap {
-    /// Reads `off`, a percentage above 100, or a time.
+    /// Reads `off`, a percentage above 100, a time, or a time and a percentage.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();
         if text == "off" {
             return Ok(Self(TargetGap::Off));
         }
-        if let Some(percent) = text.strip_suffix('%') {
-            return match percent.parse() {
-                Ok(percent @ 101..=10_000) => Ok(Self(TargetGap::Relative { percent })),
-                _ => Err("expected a percentage from 101% to 10000%".to_owned()),
-            };
+        if let Some((time, percent)) = text.split_once(',') {
+            let (time, percent) = (Self::time(time)?, Self::percent(percent)?);
+            return Ok(Self(TargetGap::Longer { time, percent }));
         }
+        if text.ends_with('%') {
+            let percent = Self::percent(text)?;
+            return Ok(Self(TargetGap::Relative { percent }));
+        }
+        Ok(Self(TargetGap::Fixed(Self::time(text)?)))
+    }
+
+    fn percent(text: &str) -> Result<u32, String> {
+        let number = text.trim().strip_suffix('%').map(str::parse);
+        match number {
+            Some(Ok(percent @ 101..=10_000)) => Ok(percent),
+            _ => Err("expected a percentage from 101% to 10000%".to_owned()),
+        }
+    }
+
+    fn time(text: &str) -> Result<Duration, String> {
         let time = crate::duration::parse::<1, 60_000>(text);
-        let time = time.map_err(|error| format!("{error}; or a percentage like 200%, or off"))?;
-        Ok(Self(TargetGap::Fixed(time.0)))
+        let or = "or a percentage like 200%, or both as in 100ms,400% for the longer, or off";
+        time.map(|time| time.0)
+            .map_err(|error| format!("{error}; {or}"))
     }
 }
 
@@ -194,6 +213,7 @@ impl Display for Gap {
             TargetGap::Off => f.write_str("off"),
             TargetGap::Fixed(time) => Span(time).fmt(f),
             TargetGap::Relative { percent } => write!(f, "{percent}%"),
+            TargetGap::Longer { time, percent } => write!(f, "{},{percent}%", Span(time)),
         }
     }
 }
@@ -264,10 +284,22 @@ mod tests {
 
     #[test]
     fn gaps_are_read_and_shown() {
-        for text in ["off", "200%", "50ms", "2s"] {
+        for text in ["off", "200%", "50ms", "2s", "100ms,400%"] {
             assert_eq!(Gap::parse(text).unwrap().to_string(), text);
         }
-        for text in ["", "on", "100%", "%", "10001%", "50", "0ms", "61s", "-5%"] {
+        let spaced = Gap::parse(" 100ms, 400% ").unwrap();
+        assert_eq!(spaced.to_string(), "100ms,400%");
+        let wrong = ["", "on", "100%", "%", "10001%", "50", "0ms", "61s", "-5%"];
+        let pairs = [
+            ",",
+            "100ms,",
+            ",400%",
+            "400%,100ms",
+            "100ms,100%",
+            "1s,2s",
+            "1s,200%,3s",
+        ];
+        for text in wrong.into_iter().chain(pairs) {
             assert!(Gap::parse(text).is_err(), "{text}");
         }
     }

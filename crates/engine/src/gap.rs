@@ -21,6 +21,13 @@ pub enum TargetGap {
         /// More than 100; less leaves prompts no more than the least piece.
         percent: u32,
     },
+    /// The longer of the two: a gap that nobody notices is not worth making others wait for.
+    Longer {
+        /// As in `Fixed`.
+        time: Duration,
+        /// As in `Relative`.
+        percent: u32,
+    },
 }
 
 impl TargetGap {
@@ -33,18 +40,49 @@ impl TargetGap {
         position: usize,
         range: (usize, usize),
     ) -> usize {
+        let relative = |percent| {
+            let alone = rates.time(work);
+            alone.map(|time| time.saturating_mul(percent) / 100)
+        };
         let target = match self {
             Self::Off => None,
             Self::Fixed(target) => Some(target),
-            Self::Relative { percent } => {
-                let alone = rates.time(work);
-                alone.map(|time| time.saturating_mul(percent) / 100)
-            }
+            Self::Relative { percent } => relative(percent),
+            Self::Longer { time, percent } => relative(percent).map(|target| target.max(time)),
         };
         match target {
             Some(target) if work.decodes > 0 => rates.prefill_within(target, work, position, range),
             _ => range.1,
         }
+    }
+}
+
+/// Steps that what waits is spread over, beyond what comes anyway.
+const SPREAD: usize = 16;
+/// Steps that the average of what comes looks back on.
+const MEMORY: f64 = 50.0;
+
+/// How many prompt tokens steps took of late, and so how many the next should take: as many as come on
+/// average, and a share of what waits. Where prompts keep coming, all steps then take about as long, and
+/// tokens come evenly; a step filled to the brim and the next without a prompt would cost the same in all.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Pace {
+    average: f64,
+}
+
+impl Pace {
+    /// Tokens for a step, of those that wait.
+    pub(crate) fn piece(self, backlog: usize) -> usize {
+        // The average is never negative, and smaller than the largest step.
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let average = self.average.ceil() as usize;
+        average.saturating_add(backlog.div_ceil(SPREAD))
+    }
+
+    /// Takes in what a step that carried answers took.
+    pub(crate) fn note(&mut self, tokens: usize) {
+        let tokens = f64::from(u32::try_from(tokens).unwrap_or(u32::MAX));
+        self.average += (tokens - self.average) / MEMORY;
     }
 }
 
@@ -120,6 +158,52 @@ mod tests {
             let nothing = Rates::default();
             assert_eq!(target.room(&nothing, answers(4), 0, (8, 400)), 400);
         }
+    }
+
+    #[test]
+    fn the_longer_of_two_targets_holds() {
+        let room = |time, decodes| {
+            let time = Duration::from_millis(time);
+            let target = TargetGap::Longer { time, percent: 300 };
+            target.room(&rates(), answers(decodes), 0, (8, 400))
+        };
+        // Four answers take 3 ms, so three times that is 9 ms.
+        assert!(room(0, 4).abs_diff(60) <= 1, "{}", room(0, 4));
+        assert!(room(13, 4).abs_diff(100) <= 1, "{}", room(13, 4));
+        // Ten take 6 ms.
+        assert!(room(13, 10).abs_diff(120) <= 1, "{}", room(13, 10));
+        let unknown = Rates::default();
+        let target = TargetGap::Longer {
+            time: Duration::ZERO,
+            percent: 100,
+        };
+        assert_eq!(target.room(&unknown, answers(4), 0, (8, 400)), 400);
+    }
+
+    #[test]
+    fn steps_take_what_comes_and_a_share_of_what_waits() {
+        let mut pace = Pace::default();
+        assert_eq!(pace.piece(0), 0);
+        assert_eq!(pace.piece(160), 10);
+        // Two hundred tokens come in every fourth step, as much as fits waits for long.
+        let (mut backlog, mut pieces) = (0, Vec::new());
+        for step in 0..2000 {
+            backlog += if step % 4 == 0 { 200 } else { 0 };
+            let piece = pace.piece(backlog).min(backlog);
+            pace.note(piece);
+            backlog -= piece;
+            pieces.push(piece);
+        }
+        let late = &pieces[1000..];
+        let (least, most) = (late.iter().min().unwrap(), late.iter().max().unwrap());
+        assert!((20..=50).contains(least), "{least} to {most}");
+        assert!((50..=70).contains(most), "{least} to {most}");
+        for _ in 0..1000 {
+            pace.note(0);
+        }
+        assert_eq!(pace.piece(0), 1, "what does not come is forgotten");
+        pace.note(usize::MAX);
+        assert!(pace.piece(usize::MAX) > usize::MAX / 16);
     }
 
     /// A machine that takes longer by a jump where prompts ride along, and scatters by a fifth.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use forthwith_core::units::TenantId;
 
 use crate::cost::{Rates, Work, milliseconds};
+use crate::gap::Pace;
 use crate::sequence::Sequence;
 
 /// A request whose first token is asked for.
@@ -140,6 +141,35 @@ struct Class {
     pending: usize,
 }
 
+/// How many prompt tokens a step carries beside the answers.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Pieces {
+    /// However many wait.
+    pub(crate) least: usize,
+    /// However long they take.
+    pub(crate) most: usize,
+    /// What they follow in between.
+    pub(crate) pace: Pace,
+}
+
+impl Pieces {
+    /// Always as many.
+    pub(crate) fn whole(tokens: usize) -> Self {
+        Self {
+            least: tokens,
+            most: tokens,
+            ..Self::default()
+        }
+    }
+
+    /// The average of the pieces that so many tokens are computed in: the pace slows down as they
+    /// become fewer.
+    fn average(self, tokens: usize) -> usize {
+        let piece = self.pace.piece(tokens / 2);
+        piece.clamp(self.least.max(1), self.most.max(self.least).max(1))
+    }
+}
+
 /// What is known of the near future.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outlook {
@@ -150,8 +180,7 @@ pub(crate) struct Outlook {
     classes: Vec<Class>,
     /// Places for further sequences.
     places: usize,
-    /// Prompt tokens that a step carries beside the answers.
-    room: usize,
+    pieces: Pieces,
     /// Tokens of an answer, on average.
     answer: f64,
     pub(crate) waiting: Waiting,
@@ -201,9 +230,9 @@ impl Outlook {
     }
 
     /// Ends the count: how many more may run, and how much of a step is left for prompts.
-    pub(crate) fn end(&mut self, places: usize, room: usize) {
+    pub(crate) fn end(&mut self, places: usize, pieces: Pieces) {
         self.places = places;
-        self.room = room.max(1);
+        self.pieces = pieces;
     }
 
     /// When the first token of a newcomer comes, which `unseen` others precede that the engine has not
@@ -245,7 +274,7 @@ impl Outlook {
         if tokens == 0 {
             return self.rates.are_known().then_some(Duration::ZERO);
         }
-        let room = self.room.max(1);
+        let room = self.pieces.average(tokens);
         let steps = u32::try_from(tokens / room).unwrap_or(u32::MAX);
         let whole = self
             .rates
@@ -291,6 +320,23 @@ mod tests {
         }
     }
 
+    #[test]
+    fn many_tokens_are_taken_in_larger_pieces_than_few() {
+        let mut pace = Pace::default();
+        let pieces = |pace| Pieces {
+            least: 32,
+            most: 100,
+            pace,
+        };
+        assert_eq!(pieces(pace).average(200), 32);
+        assert_eq!(pieces(pace).average(1600), 50);
+        assert_eq!(pieces(pace).average(10_000), 100);
+        (0..500).for_each(|_| pace.note(40));
+        assert_eq!(pieces(pace).average(320), 50);
+        assert_eq!(Pieces::whole(0).average(5), 1);
+        assert_eq!(Pieces::whole(7).average(5000), 7);
+    }
+
     fn waiting(lines: &[(Line, Load)]) -> Waiting {
         let mut waiting = Waiting::new(&[(HEAVY, 4)]);
         for &(line, load) in lines {
@@ -327,7 +373,7 @@ mod tests {
                 pending: pending - 1,
             });
         }
-        outlook.end(places, 50);
+        outlook.end(places, Pieces::whole(50));
         outlook
     }
 

@@ -17,8 +17,9 @@ use forthwith_core::units::{BlockId, SeqId, Tokens};
 use crate::cost::{PredictionError, Rates};
 use crate::engine::EngineConfig;
 use crate::event::FinishReason;
+use crate::gap::{Pace, TargetGap};
 use crate::kv::BlockPool;
-use crate::outlook::{Outlook, Waiting};
+use crate::outlook::{Outlook, Pieces, Waiting};
 use crate::report::Counters;
 use crate::sampling::{Choice, SampleError};
 use crate::sequence::{End, Sequence};
@@ -37,6 +38,7 @@ pub(crate) struct Scheduler {
     answer: f64,
     /// How many wait for the prompt of another.
     parked: usize,
+    pace: Pace,
     pool: BlockPool,
     counters: Counters,
     config: EngineConfig,
@@ -60,6 +62,7 @@ impl Scheduler {
             pool: BlockPool::new(geometry, config.prefix_cache),
             counters: Counters::default(),
             parked: 0,
+            pace: Pace::default(),
             config,
             shared: Vec::with_capacity(geometry.blocks.get()),
         }
@@ -97,9 +100,18 @@ impl Scheduler {
             step.saturating_sub(work.decodes),
         );
         let room = self.config.target_gap.room(&rates, work, 0, range);
+        let pieces = if self.config.target_gap == TargetGap::Off || work.decodes == 0 {
+            Pieces::whole(room)
+        } else {
+            Pieces {
+                least: range.0.min(room),
+                most: room,
+                pace: self.pace,
+            }
+        };
         outlook.end(
             self.config.max_running.saturating_sub(self.running.len()),
-            room,
+            pieces,
         );
     }
 
@@ -170,6 +182,10 @@ impl Scheduler {
     ) {
         self.counters.steps += 1;
         self.counters.step_tokens += plan.tokens() as u64;
+        let work = plan.work(&self.running);
+        if work.decodes > 0 {
+            self.pace.note(work.prefill);
+        }
         self.counters.copied_blocks += plan.copies.len() as u64;
         // Answers that fill a block in the same step are not all made known in it, but twice as many
         // as fill one on average.

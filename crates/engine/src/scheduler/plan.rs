@@ -129,11 +129,22 @@ impl Scheduler {
         let work = plan.work(&self.running);
         let range = (least_piece.get(), plan.budget);
         let room = target_gap.room(rates, work, position, range);
-        if work.decodes > 0 && rates.are_known() {
-            plan.budget = gap::probe(self.counters.steps, room);
-        } else {
+        if work.decodes == 0 {
             plan.budget = room;
+            return;
         }
+        let piece = self.pace.piece(self.backlog()).max(range.0);
+        plan.budget = gap::probe(self.counters.steps, room.min(piece));
+    }
+
+    /// Tokens of prompts that could be computed if steps had no limit: about those of running
+    /// sequences and of as many others as there are places for.
+    fn backlog(&self) -> usize {
+        let prompts = self.running.iter().map(Sequence::pending);
+        let running: usize = prompts.filter(|&pending| pending > 1).sum();
+        let places = self.config.max_running - self.running.len();
+        let waiting = self.queue.len().max(1);
+        running + self.queue.tokens() / waiting * places.min(waiting)
     }
 
     /// Gives running prompts what they need, in order of rank, after those of a better priority that

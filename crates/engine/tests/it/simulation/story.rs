@@ -62,6 +62,10 @@ impl Story {
                 1 => TargetGap::Relative {
                     percent: dice.count(0, 400),
                 },
+                2 => TargetGap::Longer {
+                    time: Duration::from_millis(dice.between(0, 20)),
+                    percent: dice.count(0, 400),
+                },
                 _ => TargetGap::Off,
             },
             hash_bits: if dice.chance(25) {
