@@ -60,7 +60,7 @@ impl TargetGap {
 /// Steps that what waits is spread over, beyond what comes anyway.
 const SPREAD: usize = 16;
 /// Steps that the average of what comes looks back on.
-const MEMORY: f64 = 50.0;
+const MEMORY: f64 = 100.0;
 
 /// How many prompt tokens steps took of late, and so how many the next should take: as many as come on
 /// average, and a share of what waits. Where prompts keep coming, all steps then take about as long, and
@@ -73,8 +73,11 @@ pub(crate) struct Pace {
 impl Pace {
     /// Tokens for a step, of those that wait.
     pub(crate) fn piece(self, backlog: usize) -> usize {
-        // The average is never negative, and smaller than the largest step.
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "the average is never negative, and smaller than the largest step"
+        )]
         let average = self.average.ceil() as usize;
         average.saturating_add(backlog.div_ceil(SPREAD))
     }
