@@ -144,7 +144,7 @@ def gauges(url):
     except OSError:
         return None
     lines = [line.rsplit(" ", 1) for line in text.splitlines() if line.startswith("forthwith_")]
-    wanted = ("running", "waiting", "kv", "preempt", "cached", "evict", "requests", "stall", "predict", "fault")
+    wanted = ("running", "waiting", "kv", "preempt", "cached", "evict", "requests", "stall", "predict", "fault", "step_")
     return {name: float(value) for name, value in lines if any(part in name for part in wanted) and "bucket" not in name}
 
 
@@ -167,7 +167,7 @@ async def run(args):
         watcher.cancel()
     await asyncio.sleep(2)
     # The rate while all streams ask: neither the first wave's prompts nor the last ones' leaving.
-    steady = [t for t in tally.finished_at if began + args.seconds * 0.1 <= t <= began + args.seconds]
+    steady = [t for t in tally.finished_at if began + args.seconds * 0.25 <= t <= began + args.seconds]
     gaps, own = spread(tally.gaps), resource.getrusage(resource.RUSAGE_SELF)
     return {
         "streams": args.streams, "prompt_tokens": args.prompt_tokens, "max_tokens": args.max_tokens,
@@ -175,7 +175,7 @@ async def run(args):
         "answers": tally.done, "hung_up": tally.cancelled, "errors": tally.errors,
         "chunks_not_tokens": tally.mismatched, "output_tokens": tally.tokens,
         "output_tokens_per_second": round(tally.tokens / (ended - began), 1),
-        "steady_tokens_per_second": round(len(steady) / (args.seconds * 0.9), 1) if args.requests is None else None,
+        "steady_tokens_per_second": round(len(steady) / (args.seconds * 0.75), 1) if args.requests is None else None,
         "ttft_ms": spread(tally.ttft), "gap_ms": gaps, "answer_ms": spread(tally.totals),
         "gap_p99_over_median": round(gaps["p99"] / gaps["median"], 2) if gaps else None,
         "first_ttft_ms": [round(value * 1e3, 1) for value in tally.ttft[:3]],

@@ -2,8 +2,8 @@
 """Loads forthwith's server and llama.cpp's server in turn with load.py, on the same machine and file.
 
     load_side_by_side.py --forthwith target/release/forthwith --rates target/release/examples/rates
-                         --llama-server PATH --model PATH [--threads 2] [--out FILE]
-                         [--soak 600] [--rounds 2] [--seconds 60]
+                         [--llama-server PATH] --model PATH [--threads 2] [--out FILE]
+                         [--soak 600] [--rounds 2] [--turns 1] [--seconds 60]
 
 1. Rounds of 16 and 32 streams of 200 prompt and 64 new tokens, forthwith, then llama.cpp. Before and
    after forthwith, `rates` computes the same prompts and answers without a server, in waves and in an
@@ -40,7 +40,8 @@ def note(text):
 
 def command_of(args, server, streams):
     if server == "forthwith":
-        return [args.forthwith, "serve", "--model", args.model, "--port", str(PORT), "--threads", str(args.threads)]
+        memory = ["--kv-memory", args.kv_memory] if args.kv_memory else []
+        return [args.forthwith, "serve", "--model", args.model, "--port", str(PORT), "--threads", str(args.threads), *memory]
     limits = ["-np", str(streams), "-c", str(512 * streams)]
     return [args.llama_server, "-m", args.model, "--port", str(PORT), "-t", str(args.threads), "-tb", str(args.threads), *limits]
 
@@ -84,23 +85,27 @@ def rates(args, rows):
     return rate
 
 
+def mean(values):
+    return sum(values) / len(values)
+
+
 def round_of(args, streams):
     seconds = ("--seconds", args.seconds)
-    before = rates(args, streams)
-    ours = measure(args, "forthwith", streams, *seconds)
-    after = rates(args, streams)
-    theirs = measure(args, "llama.cpp", streams, *seconds)
+    allowed, ours = [rates(args, streams)], []
+    for _ in range(args.turns):
+        ours.append(measure(args, "forthwith", streams, *seconds))
+        allowed.append(rates(args, streams))
+    theirs = measure(args, "llama.cpp", streams, *seconds) if args.llama_server else None
 
     def share(rate):
-        allowed = (before[rate] + after[rate]) / 2
-        return round(ours["steady_tokens_per_second"] / allowed, 3)
+        return round(mean([run["steady_tokens_per_second"] for run in ours]) / mean([run[rate] for run in allowed]), 3)
 
     result = {
         "streams": streams,
         "share_of_even_mix": share("mixed_output_tokens_per_second"),
         "share_of_waves": share("output_tokens_per_second"),
-        "ratio_to_llama_cpp": round(ours["output_tokens_per_second"] / theirs["output_tokens_per_second"], 2),
-        "rates": [before, after], "forthwith": ours, "llama.cpp": theirs,
+        "ratio_to_llama_cpp": round(mean([run["output_tokens_per_second"] for run in ours]) / theirs["output_tokens_per_second"], 2) if theirs else None,
+        "rates": allowed, "forthwith": ours, "llama.cpp": theirs,
     }
     note(f"{streams} streams: {result['share_of_even_mix']} of an even mix, {result['share_of_waves']} of waves, {result['ratio_to_llama_cpp']} times llama.cpp")
     return result
@@ -114,8 +119,11 @@ def machine():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    for name in ("forthwith", "rates", "llama-server", "model"):
+    for name in ("forthwith", "rates", "model"):
         parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--llama-server", help="left out: forthwith alone")
+    parser.add_argument("--kv-memory", help="of forthwith; a small cache is soon full, and fresh memory no longer part of the time")
+    parser.add_argument("--turns", type=int, default=1, help="measurements of forthwith in a round, with rates around each")
     parser.add_argument("--out", default="load.json")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=2)
@@ -137,7 +145,7 @@ def main():
     if args.soak:
         result["soak"] = {
             "forthwith": measure(args, "forthwith", 32, "--seconds", args.soak, "--cancel", 0.2),
-            "llama.cpp": measure(args, "llama.cpp", 32, "--seconds", max(60, args.soak // 10), "--cancel", 0.2),
+            "llama.cpp": measure(args, "llama.cpp", 32, "--seconds", max(60, args.soak // 10), "--cancel", 0.2) if args.llama_server else None,
         }
     save()
     note(f"written to {args.out}")

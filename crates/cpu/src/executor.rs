@@ -315,11 +315,15 @@ impl<'a> Step<'a> {
     /// Writes a tile into columns `column..` of rows of `width`, at most to column `end`.
     fn put_tile(target: SharedSlice<'_, f32>, width: usize, columns: (usize, usize), tile: &[f32]) {
         let count = LANES.min(columns.1 - columns.0);
-        for (row, lanes) in tile.chunks_exact(LANES).enumerate() {
+        for (row, lanes) in tile.as_chunks::<LANES>().0.iter().enumerate() {
             let at = row * width + columns.0;
             // SAFETY: the tile's group belongs to the member that multiplied it.
             let place = unsafe { target.range_mut(at..at + count) };
-            place.copy_from_slice(&lanes[..count]);
+            match place.as_chunks_mut().0 {
+                // Of a known size, so that no function is called for it.
+                [place] => *place = *lanes,
+                _ => place.copy_from_slice(&lanes[..count]),
+            }
         }
     }
 

@@ -23,7 +23,7 @@ use crate::handle::SubmitError;
 use crate::heartbeat::Heartbeat;
 use crate::kv::{PrefixCacheConfig, Preview};
 use crate::outlook::{Load, Outlook};
-use crate::report::{EngineSnapshot, StepReport};
+use crate::report::{EngineSnapshot, StepReport, StepTimes};
 use crate::sampling::{self, Row, SampleError, SharedSampler};
 use crate::scheduler::Scheduler;
 use crate::scheduler::admission::{Capacity, QueueLimits, QueueLoad, expect};
@@ -92,6 +92,7 @@ pub struct Engine {
     cost: CostModel,
     /// When the step began.
     began: Duration,
+    step_times: StepTimes,
     heartbeat: Arc<Heartbeat>,
     stuck_after: Duration,
     clock: Arc<dyn Clock>,
@@ -135,7 +136,7 @@ impl Engine {
         let cost = CostModel::new();
         scheduler.tell_running(&mut outlook, cost.rates());
         let published = Arc::new(Mutex::new(Published {
-            snapshot: snapshot(&scheduler, &cost),
+            snapshot: snapshot(&scheduler, &cost, StepTimes::default()),
             outlook,
         }));
         Self {
@@ -150,6 +151,7 @@ impl Engine {
             queue_limits,
             cost,
             began: Duration::ZERO,
+            step_times: StepTimes::default(),
             heartbeat: Arc::default(),
             stuck_after,
             clock,
@@ -227,7 +229,7 @@ impl Engine {
 
     /// Where the engine stands.
     pub fn snapshot(&self) -> EngineSnapshot {
-        snapshot(&self.scheduler, &self.cost)
+        snapshot(&self.scheduler, &self.cost, self.step_times)
     }
 
     /// Runs the model once over all that is due, and sends every event that follows from it.
@@ -261,9 +263,17 @@ impl Engine {
 
     fn beat(&mut self) -> Result<StepReport, StepError> {
         self.plan();
+        let planned = self.clock.now();
         self.run()?;
+        let computed = self.clock.now();
         self.sample()?;
-        self.commit();
+        let chosen = self.clock.now();
+        self.commit(chosen);
+        let times = &mut self.step_times;
+        times.model += computed.saturating_sub(planned);
+        times.sampling += chosen.saturating_sub(computed);
+        times.scheduling += planned.saturating_sub(self.began);
+        times.scheduling += self.clock.now().saturating_sub(chosen);
         Ok(self.report())
     }
 
@@ -299,11 +309,10 @@ impl Engine {
             .choose(rows, self.executor.as_mut(), &mut self.choices)
     }
 
-    fn commit(&mut self) {
+    fn commit(&mut self, now: Duration) {
         if self.plan.segments.is_empty() {
             return;
         }
-        let now = self.clock.now();
         let work = self.plan.work(self.scheduler.running());
         self.cost.learn(work, now.saturating_sub(self.began));
         self.scheduler.commit(&self.plan, &mut self.choices, now);
@@ -373,7 +382,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn snapshot(scheduler: &Scheduler, cost: &CostModel) -> EngineSnapshot {
+fn snapshot(scheduler: &Scheduler, cost: &CostModel, step_times: StepTimes) -> EngineSnapshot {
     EngineSnapshot {
         running: scheduler.running().len(),
         waiting: scheduler.waiting(),
@@ -383,6 +392,7 @@ fn snapshot(scheduler: &Scheduler, cost: &CostModel) -> EngineSnapshot {
         kv_total: scheduler.pool().total(),
         block_size: scheduler.pool().block_size(),
         counters: scheduler.counters(),
+        step_times,
         step_prediction: cost.error(),
         first_token_prediction: scheduler.first_token_prediction(),
     }

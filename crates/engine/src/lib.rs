@@ -69,4 +69,4 @@ pub use group::Submission;
 pub use handle::{EngineHandle, RequestHandle, SubmitError};
 pub use heartbeat::EngineHealth;
 pub use kv::{PrefixCacheConfig, PrefixKey, ReuseStop};
-pub use report::{Counters, EngineSnapshot, StepReport};
+pub use report::{Counters, EngineSnapshot, StepReport, StepTimes};

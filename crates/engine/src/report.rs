@@ -1,5 +1,7 @@
 //! Numbers out: what a step did and where the engine stands. No metrics library.
 
+use std::time::Duration;
+
 use forthwith_core::units::{Blocks, Tokens};
 
 use crate::cost::PredictionError;
@@ -66,6 +68,17 @@ pub struct Counters {
     pub faults: u64,
 }
 
+/// What the time of all steps went into, summed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StepTimes {
+    /// The model, copies of blocks before it included.
+    pub model: Duration,
+    /// Choosing tokens.
+    pub sampling: Duration,
+    /// Planning, and telling what came of it.
+    pub scheduling: Duration,
+}
+
 /// Where the engine stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineSnapshot {
@@ -85,6 +98,8 @@ pub struct EngineSnapshot {
     pub block_size: Tokens,
     /// Sums since the engine began.
     pub counters: Counters,
+    /// What the time of all steps went into.
+    pub step_times: StepTimes,
     /// How far predicted times of steps were off.
     pub step_prediction: PredictionError,
     /// How far predicted times to the first token were off.

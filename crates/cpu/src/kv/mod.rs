@@ -190,12 +190,10 @@ impl<'a> KvView<'a> {
         // SAFETY: passed on to the caller.
         unsafe {
             let elements = self.encode(isa, (start, slot), key, &mut buffer);
-            let size = self.format.element_bytes();
-            for (i, element) in elements.chunks_exact(size).enumerate() {
-                let at = start + (i * BLOCK + slot) * size;
-                self.memory
-                    .range_mut(at..at + size)
-                    .copy_from_slice(element);
+            match self.format.element_bytes() {
+                1 => self.scatter::<1>(start, slot, elements),
+                2 => self.scatter::<2>(start, slot, elements),
+                _ => self.scatter::<4>(start, slot, elements),
             }
             let start = start + self.layout.half();
             let elements = self.encode(isa, (start, slot), value, &mut buffer);
@@ -203,6 +201,23 @@ impl<'a> KvView<'a> {
             self.memory
                 .range_mut(at..at + elements.len())
                 .copy_from_slice(elements);
+        }
+    }
+
+    /// Stores a key of elements of `SIZE` bytes, one in each row of positions.
+    ///
+    /// # Safety
+    /// No other thread touches this position of this head meanwhile.
+    unsafe fn scatter<const SIZE: usize>(self, start: usize, slot: usize, elements: &[u8]) {
+        let (elements, _) = elements.as_chunks::<SIZE>();
+        for (row, element) in elements.iter().enumerate() {
+            let at = start + (row * BLOCK + slot) * SIZE;
+            // SAFETY: passed on to the caller.
+            let place = unsafe { self.memory.range_mut(at..at + SIZE) };
+            // Of a known size, so that no function is called for it.
+            if let Some(place) = place.first_chunk_mut() {
+                *place = *element;
+            }
         }
     }
 

@@ -6,7 +6,9 @@ use std::time::Duration;
 use forthwith_core::clock::ManualClock;
 use forthwith_core::request::{GenerationRequest, Scheduling};
 use forthwith_core::units::TenantId;
-use forthwith_engine::{Engine, EngineHandle, PredictionError, SubmitError, TargetGap};
+use forthwith_engine::{
+    Engine, EngineHandle, EngineSnapshot, PredictionError, SubmitError, TargetGap,
+};
 
 use crate::world::{Log, MODEL, Shape, Timed, greedy, parts, request, run_dry, tokens};
 
@@ -56,6 +58,29 @@ fn steps_are_predicted_and_the_error_is_told() {
     let after = engine.snapshot().step_prediction;
     let (error, actual) = since(before, after);
     assert!(error * 20 < actual, "{error:?} of {actual:?}");
+}
+
+#[test]
+fn the_time_of_steps_is_told_by_what_it_went_into() {
+    let mut engine = seasoned(Shape::default());
+    let before = engine.snapshot();
+    engine
+        .submit(greedy(&[3; 10], 5), Log::default().sink())
+        .unwrap();
+    run_dry(&mut engine);
+    let after = engine.snapshot();
+    // A millisecond for each step and for each token, and no time but the model's goes by.
+    let counted =
+        |snapshot: &EngineSnapshot| snapshot.counters.steps + snapshot.counters.step_tokens;
+    let expected = Duration::from_millis(counted(&after) - counted(&before));
+    let model = after
+        .step_times
+        .model
+        .saturating_sub(before.step_times.model);
+    assert_eq!(model, expected);
+    assert!(model >= Duration::from_millis(15));
+    assert_eq!(after.step_times.sampling, Duration::ZERO);
+    assert_eq!(after.step_times.scheduling, Duration::ZERO);
 }
 
 #[test]

@@ -77,7 +77,7 @@ const GAUGES: [Row<f64>; 11] = [
 ];
 
 /// The sums behind the ratios, so that whoever scrapes can take them over any stretch of time.
-const SECONDS: [Row<f64>; 6] = [
+const SECONDS: [Row<f64>; 9] = [
     (
         &["forthwith_step_prediction_error_seconds"],
         "Errors of predicted step times, whatever their sign",
@@ -107,6 +107,21 @@ const SECONDS: [Row<f64>; 6] = [
         &["forthwith_first_token_seconds"],
         "Times to those first tokens that were predicted",
         |sum| sum.first_token.actual,
+    ),
+    (
+        &["forthwith_step_model_seconds"],
+        "Time of steps that the model took",
+        |sum| sum.model_seconds,
+    ),
+    (
+        &["forthwith_step_sampling_seconds"],
+        "Time of steps that choosing tokens took",
+        |sum| sum.sampling_seconds,
+    ),
+    (
+        &["forthwith_step_scheduling_seconds"],
+        "Time of steps that planning and telling took",
+        |sum| sum.scheduling_seconds,
     ),
 ];
 
@@ -187,6 +202,9 @@ struct Sum {
     faults: u64,
     step: Prediction,
     first_token: Prediction,
+    model_seconds: f64,
+    sampling_seconds: f64,
+    scheduling_seconds: f64,
 }
 
 /// Predictions and what happened, in seconds.
@@ -254,6 +272,10 @@ impl Sum {
         self.faults += snapshot.counters.faults;
         self.step.add(snapshot.step_prediction);
         self.first_token.add(snapshot.first_token_prediction);
+        let times = snapshot.step_times;
+        self.model_seconds += times.model.as_secs_f64();
+        self.sampling_seconds += times.sampling.as_secs_f64();
+        self.scheduling_seconds += times.scheduling.as_secs_f64();
     }
 }
 
