@@ -35,8 +35,27 @@ impl<'a> TensorView<'a> {
     }
 }
 
+/// Stored bytes that cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ReadError(pub String);
+
 /// Where an executor finds the weights that a program names.
-pub trait WeightSource {
+pub trait WeightSource: Sync {
     /// The tensor of that name, if the file has it.
     fn tensor(&self, name: &str) -> Option<TensorView<'_>>;
+
+    /// Copies stored bytes of a tensor, from byte `offset` of it on.
+    ///
+    /// A source that lies in a file reads it here: what has become of the file since it was opened
+    /// is an error, where looking through [`TensorView::bytes`] would end the process.
+    fn read(&self, name: &str, offset: usize, out: &mut [u8]) -> Result<(), ReadError> {
+        let end = offset.saturating_add(out.len());
+        let bytes = self
+            .tensor(name)
+            .and_then(|view| view.bytes.get(offset..end));
+        let bytes = bytes.ok_or_else(|| ReadError("no such bytes".to_owned()))?;
+        out.copy_from_slice(bytes);
+        Ok(())
+    }
 }

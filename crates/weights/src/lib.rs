@@ -26,11 +26,13 @@ pub mod testing;
 pub use error::OpenError;
 
 use forthwith_core::metadata::Metadata;
-use forthwith_core::shape::{TensorView, WeightSource};
+use forthwith_core::shape::{ReadError, TensorView, WeightSource};
 use forthwith_core::units::Bytes;
 use gguf::Index;
 use memmap2::Mmap;
 use std::fmt;
+use std::fs::File;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 /// An opened model file.
@@ -41,16 +43,26 @@ pub struct WeightFile {
 }
 
 enum Backing {
-    Mapped(Mmap),
+    Mapped(Mmap, File),
     Owned(Vec<u8>),
 }
 
 impl Backing {
     fn bytes(&self) -> &[u8] {
         match self {
-            Self::Mapped(map) => map,
+            Self::Mapped(map, _) => map,
             Self::Owned(bytes) => bytes,
         }
+    }
+
+    /// Copies from the file itself where there is one.
+    fn read(&self, start: usize, out: &mut [u8]) -> io::Result<()> {
+        #[cfg(unix)]
+        if let Self::Mapped(_, file) = self {
+            return std::os::unix::fs::FileExt::read_exact_at(file, out, start as u64);
+        }
+        out.copy_from_slice(&self.bytes()[start..start + out.len()]);
+        Ok(())
     }
 }
 
@@ -59,16 +71,17 @@ impl Backing {
 /// # Errors     [`OpenError`], one line that names the file and the field
 /// # Cost       reads the index alone; tensors are paged in when they are read
 pub fn open(path: &Path) -> Result<WeightFile, OpenError> {
-    WeightFile::read(path, Backing::Mapped(mmap::map(path)?))
+    let (map, file) = mmap::map(path)?;
+    WeightFile::index(path, Backing::Mapped(map, file))
 }
 
 impl WeightFile {
     /// Reads a model file that already lies in memory; `path` only names it in messages.
     pub fn from_bytes(path: &Path, bytes: Vec<u8>) -> Result<Self, OpenError> {
-        Self::read(path, Backing::Owned(bytes))
+        Self::index(path, Backing::Owned(bytes))
     }
 
-    fn read(path: &Path, bytes: Backing) -> Result<Self, OpenError> {
+    fn index(path: &Path, bytes: Backing) -> Result<Self, OpenError> {
         let index = gguf::read(bytes.bytes()).map_err(|fault| fault.of(path))?;
         Ok(Self {
             path: path.to_owned(),
@@ -113,6 +126,23 @@ impl WeightSource for WeightFile {
     fn tensor(&self, name: &str) -> Option<TensorView<'_>> {
         let position = self.index.positions.get(name)?;
         Some(self.view(*position))
+    }
+
+    fn read(&self, name: &str, offset: usize, out: &mut [u8]) -> Result<(), ReadError> {
+        let position = self.index.positions.get(name);
+        let place = position.map(|&position| self.index.tensors[position].bytes.clone());
+        let place = place.filter(|place| offset.saturating_add(out.len()) <= place.len());
+        let start = place
+            .ok_or_else(|| ReadError("no such bytes".to_owned()))?
+            .start
+            + offset;
+        self.bytes.read(start, out).map_err(|error| {
+            let reason = match error.kind() {
+                ErrorKind::UnexpectedEof => "it became shorter while it was read".to_owned(),
+                _ => error.to_string(),
+            };
+            ReadError(format!("`{}`: {reason}", self.path.display()))
+        })
     }
 }
 

@@ -8,7 +8,7 @@ use crate::memory::OutOfMemory;
 use crate::quant::matrix::{Packer, stored_bytes};
 use crate::team::Team;
 use forthwith_core::program::{Phase, Program, WeightSpec};
-use forthwith_core::shape::{TensorView, WeightSource};
+use forthwith_core::shape::{ReadError, TensorView, WeightSource};
 use forthwith_core::units::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -30,6 +30,14 @@ pub enum LoadError {
         expected: WeightSpec,
         /// What the source holds: rows, columns, format.
         found: (usize, usize, forthwith_core::format::Format),
+    },
+    /// The source's bytes could not be read.
+    #[error("cannot read tensor `{name}`: {reason}")]
+    Read {
+        /// The tensor.
+        name: String,
+        /// What went wrong.
+        reason: ReadError,
     },
     /// The backend cannot run something that the program asks for.
     #[error("the CPU backend cannot run {0}")]
@@ -54,16 +62,20 @@ impl Cpu {
         let threads = config.threads.max(1);
         let total = program.weights.len();
         let matrices = program.weights.iter().filter(|spec| spec.rows > 1);
-        let mut packer = Packer::new(matrices.map(stored_bytes).sum(), threads)?;
+        let mut packer = Packer::new(matrices.map(stored_bytes).sum())?;
+        let mut team = Team::new(threads)?;
         let mut vectors = Vec::with_capacity(total);
         for (index, spec) in program.weights.iter().enumerate() {
             let view = find(source, spec)?;
-            if spec.rows == 1 {
-                vectors.push(Some(view.to_f32()));
+            let read = if spec.rows == 1 {
+                read_vector(&view, source).map(Some)
             } else {
-                packer.pack(&view);
-                vectors.push(None);
-            }
+                packer.pack(&view, source, &mut team).map(|()| None)
+            };
+            vectors.push(read.map_err(|reason| LoadError::Read {
+                name: spec.name.clone(),
+                reason,
+            })?);
             progress(index + 1, total);
         }
         let weights = gather(vectors, packer);
@@ -74,7 +86,7 @@ impl Cpu {
             kv: KvCache::new(&program, config.kv_format, config.kv_blocks)?,
             workspace: Workspace::new(sizes, threads)?,
             places: Places::new(config.max_step_tokens),
-            team: Team::new(threads)?,
+            team,
             counters: program.phases.iter().map(|_| AtomicUsize::new(0)).collect(),
             max_step_tokens: config.max_step_tokens,
             context,
@@ -82,6 +94,13 @@ impl Cpu {
             program,
         })
     }
+}
+
+fn read_vector(view: &TensorView<'_>, source: &dyn WeightSource) -> Result<Vec<f32>, ReadError> {
+    let mut bytes = vec![0; view.format.row_bytes(view.cols)];
+    source.read(view.name, 0, &mut bytes)?;
+    let bytes = &bytes[..];
+    Ok(TensorView { bytes, ..*view }.to_f32())
 }
 
 /// All weights in the program's order: vectors where they are, packed matrices in between.

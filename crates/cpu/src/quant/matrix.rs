@@ -8,14 +8,18 @@ use super::packed::GroupProduct;
 use crate::isa::IsaChoice;
 use crate::kv::{BrainStore, HalfStore, SingleStore};
 use crate::memory::{Buffer, OutOfMemory};
+use crate::team::{Member, Team};
 use forthwith_core::format::Format;
 use forthwith_core::program::WeightSpec;
-use forthwith_core::shape::TensorView;
+use forthwith_core::shape::{ReadError, TensorView, WeightSource};
 use std::marker::PhantomData;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bytes of a cache line: where matrices start.
 const LINE: usize = 64;
+/// Stored bytes that a thread reads and packs at a time.
+const RUN_BYTES: usize = 256 << 10;
 
 /// Scratch for one thread's products with matrices of `cols` columns, in bytes.
 pub(crate) fn panel_bytes(cols: usize) -> usize {
@@ -50,7 +54,6 @@ fn group_bytes(format: Format, cols: usize) -> usize {
 /// a huge page.
 pub(crate) struct Packer {
     memory: Buffer<u8>,
-    threads: usize,
     packed: Vec<Place>,
     end: usize,
 }
@@ -62,35 +65,56 @@ struct Place {
 }
 
 impl Packer {
-    /// Room for matrices of `bytes` by [`stored_bytes`], packed on `threads` threads.
-    pub(crate) fn new(bytes: usize, threads: usize) -> Result<Self, OutOfMemory> {
+    /// Room for matrices of `bytes` by [`stored_bytes`].
+    pub(crate) fn new(bytes: usize) -> Result<Self, OutOfMemory> {
         Ok(Self {
             memory: Buffer::zeroed(bytes)?,
-            threads: threads.max(1),
             packed: Vec::new(),
             end: 0,
         })
     }
 
-    /// Repacks a stored tensor behind the last one.
-    pub(crate) fn pack(&mut self, view: &TensorView<'_>) {
-        let group_bytes = group_bytes(view.format, view.cols);
-        let groups = view.rows.div_ceil(LANES);
+    /// Repacks a stored tensor behind the last one; the team's members read what they pack.
+    pub(crate) fn pack(
+        &mut self,
+        tensor: &TensorView<'_>,
+        source: &dyn WeightSource,
+        team: &mut Team,
+    ) -> Result<(), ReadError> {
+        let group_bytes = group_bytes(tensor.format, tensor.cols);
+        let groups = tensor.rows.div_ceil(LANES);
         let (start, size) = (self.end, groups * group_bytes);
-        let share = groups.div_ceil(self.threads).max(1);
-        let data = &mut self.memory[start..start + size];
-        std::thread::scope(|scope| {
-            for (part, bytes) in data.chunks_mut(share * group_bytes).enumerate() {
-                scope.spawn(move || {
-                    for (index, group) in bytes.chunks_exact_mut(group_bytes).enumerate() {
-                        pack_group(view, (part * share + index) * LANES, group);
-                    }
-                });
+        let stored = LANES * tensor.format.row_bytes(tensor.cols);
+        let run = (RUN_BYTES / stored).min(groups / team.members()).max(1);
+        let target = self.memory.shared();
+        let next = AtomicUsize::new(0);
+        let failure = Mutex::new(None);
+        let job = |_: Member<'_>| {
+            let mut bytes = Vec::new();
+            loop {
+                let first = next.fetch_add(run, Ordering::Relaxed);
+                if first >= groups {
+                    return;
+                }
+                let end = (first + run).min(groups);
+                let place = start + first * group_bytes..start + end * group_bytes;
+                // SAFETY: the counter hands out each group once.
+                let out = unsafe { target.range_mut(place) };
+                if let Err(error) = pack_run(tensor, source, first, &mut bytes, out) {
+                    next.store(groups, Ordering::Relaxed);
+                    let mut failure = failure.lock().unwrap_or_else(PoisonError::into_inner);
+                    *failure = Some(error);
+                }
             }
-        });
-        let spec = (view.rows, view.cols, view.format);
+        };
+        team.run(&job).map_err(ReadError)?;
+        if let Some(error) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            return Err(error);
+        }
+        let spec = (tensor.rows, tensor.cols, tensor.format);
         self.packed.push(Place { spec, start });
         self.end = (start + size).next_multiple_of(LINE);
+        Ok(())
     }
 
     /// The matrices, in the order of packing.
@@ -192,6 +216,31 @@ impl Matrix {
             Format::Q6_K => packed!(6, 16, false, 32),
         }
     }
+}
+
+/// Reads and packs the groups from `first` on that fill `out`.
+fn pack_run(
+    tensor: &TensorView<'_>,
+    source: &dyn WeightSource,
+    first: usize,
+    bytes: &mut Vec<u8>,
+    out: &mut [u8],
+) -> Result<(), ReadError> {
+    let group_bytes = group_bytes(tensor.format, tensor.cols);
+    let row_bytes = tensor.format.row_bytes(tensor.cols);
+    let row = first * LANES;
+    let rows = (out.len() / group_bytes * LANES).min(tensor.rows - row);
+    bytes.resize(rows * row_bytes, 0);
+    source.read(tensor.name, row * row_bytes, bytes)?;
+    let view = TensorView {
+        rows,
+        bytes,
+        ..*tensor
+    };
+    for (index, group) in out.chunks_exact_mut(group_bytes).enumerate() {
+        pack_group(&view, index * LANES, group);
+    }
+    Ok(())
 }
 
 /// Packs rows `first..first + 16` (those that exist) into a zeroed group.
@@ -303,6 +352,49 @@ mod tests {
         prop_oneof![3 => 1_usize..14, 1 => 33_usize..46]
     }
 
+    /// A source of one tensor.
+    struct One<'a>(TensorView<'a>);
+
+    impl WeightSource for One<'_> {
+        fn tensor(&self, _: &str) -> Option<TensorView<'_>> {
+            Some(self.0)
+        }
+    }
+
+    /// A source whose bytes end after the first rows.
+    struct Cut<'a>(TensorView<'a>);
+
+    impl WeightSource for Cut<'_> {
+        fn tensor(&self, _: &str) -> Option<TensorView<'_>> {
+            Some(self.0)
+        }
+
+        fn read(&self, _: &str, offset: usize, _: &mut [u8]) -> Result<(), ReadError> {
+            match offset {
+                0 => Ok(()),
+                _ => Err(ReadError("cut".to_owned())),
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_that_cannot_be_read_are_an_error() {
+        let bytes = vec![0; 4 * 256 * 64];
+        let (name, format, rows, cols) = ("w", Format::F32, 64, 256);
+        let view = TensorView {
+            name,
+            format,
+            rows,
+            cols,
+            bytes: &bytes,
+        };
+        let mut team = Team::new(2).unwrap();
+        let mut packer = Packer::new(bytes.len()).unwrap();
+        let cut = packer.pack(&view, &Cut(view), &mut team);
+        assert_eq!(cut, Err(ReadError("cut".to_owned())));
+        assert_eq!(packer.pack(&view, &One(view), &mut team), Ok(()));
+    }
+
     fn pack(view: &TensorView<'_>, threads: usize) -> Matrix {
         let (name, rows, cols, format) = (String::new(), view.rows, view.cols, view.format);
         let spec = WeightSpec {
@@ -311,9 +403,10 @@ mod tests {
             cols,
             format,
         };
-        let mut packer = Packer::new(2 * stored_bytes(&spec), threads).unwrap();
-        packer.pack(view);
-        packer.pack(view);
+        let mut team = Team::new(threads).unwrap();
+        let mut packer = Packer::new(2 * stored_bytes(&spec)).unwrap();
+        packer.pack(view, &One(*view), &mut team).unwrap();
+        packer.pack(view, &One(*view), &mut team).unwrap();
         packer.finish().nth(1).unwrap()
     }
 

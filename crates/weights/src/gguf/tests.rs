@@ -402,3 +402,24 @@ fn sample() -> GgufWriter {
         .tensor("norm", Format::F32, &[7], &values[..7])
         .tensor("e", Format::Q8_0, &[64, 4, 2], &values)
 }
+
+#[cfg(unix)]
+#[test]
+fn a_file_that_is_cut_after_it_was_opened_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    let values = vec![1.5; 4096 * 8];
+    let writer = GgufWriter::new().tensor("w", Format::F32, &[4096, 8], &values);
+    std::fs::write(&path, writer.to_bytes()).unwrap();
+    let file = open(&path).unwrap();
+    let mut row = vec![0; 4 * 4096];
+    file.read("w", 0, &mut row).unwrap();
+    assert_eq!(row[..4], 1.5_f32.to_le_bytes());
+    let cut = File::options().write(true).open(&path).unwrap();
+    cut.set_len(file.file_bytes().get() - 4096).unwrap();
+    let error = file.read("w", 7 * row.len(), &mut row).unwrap_err();
+    let expected = format!("`{}`: it became shorter while it was read", path.display());
+    assert_eq!(error.to_string(), expected);
+    assert!(file.read("w", 8 * row.len(), &mut row).is_err());
+    assert!(file.read("none", 0, &mut row).is_err());
+}
