@@ -1,16 +1,24 @@
 //! The thread team: one job per step, all members walk the same program, barriers in between.
 //!
-//! The caller of [`Team::run`] is member 0; the others wait between steps, spinning briefly before
-//! they sleep. A member that panics poisons the barrier, so that no one waits for it.
+//! The caller of [`Team::run`] is member 0. Whoever waits spins briefly, offers its CPU to others and
+//! then sleeps: a neighbour that holds a mate's CPU, or a quota that is used up, can make a wait
+//! thousands of times longer than a phase, and waiting awake spends what the mate needs. A member
+//! that panics poisons the barrier, so that no one waits for it.
 
+use crate::affinity::usable_cpus;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-/// Spins (about 30 µs) before a waiting thread sleeps, or yields its CPU at a barrier.
+/// Spins (about 30 µs) before a waiting thread gives up its CPU.
 const SPINS: u32 = 2_000;
+/// How often a waiting thread offers its CPU to others before it sleeps: about a millisecond, since
+/// a mate that lost its CPU for a moment comes back to a team that is awake.
+const YIELDS: u32 = 1_000;
+/// The same where members share CPUs.
+const YIELDS_CROWDED: u32 = 16;
 
 /// A job, with its lifetime erased; [`Team::run`] outlives every use of it.
 #[derive(Clone, Copy)]
@@ -24,15 +32,80 @@ struct Shared {
     generation: AtomicUsize,
     job: Mutex<(usize, Option<Job>, bool)>,
     wake: Condvar,
-    finished: AtomicUsize,
     barrier: Barrier,
     failure: Mutex<Option<String>>,
 }
 
+/// Where members meet, within a job and at its end.
 struct Barrier {
     arrived: AtomicUsize,
     round: AtomicUsize,
     poisoned: AtomicBool,
+    /// Members whose job is over.
+    finished: AtomicUsize,
+    /// Spins before a waiting member gives up its CPU: none where members share CPUs, since the
+    /// mate that it waits for cannot run meanwhile.
+    spins: u32,
+    /// Offers of its CPU before it sleeps.
+    yields: u32,
+    sleepers: AtomicUsize,
+    gate: Mutex<()>,
+    opened: Condvar,
+}
+
+impl Barrier {
+    fn new(members: usize) -> Self {
+        let (spins, yields) = if members > usable_cpus() {
+            (0, YIELDS_CROWDED)
+        } else {
+            (SPINS, YIELDS)
+        };
+        Self {
+            arrived: AtomicUsize::new(0),
+            round: AtomicUsize::new(0),
+            poisoned: AtomicBool::new(false),
+            finished: AtomicUsize::new(0),
+            spins,
+            yields,
+            sleepers: AtomicUsize::new(0),
+            gate: Mutex::new(()),
+            opened: Condvar::new(),
+        }
+    }
+
+    /// Waits until `done`, whose change is followed by [`Barrier::wake`].
+    ///
+    /// Both sides are sequentially consistent: either the sleeper sees the change, or whoever made
+    /// it sees the sleeper.
+    fn wait(&self, done: impl Fn() -> bool) {
+        for _ in 0..self.spins {
+            if done() {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+        for _ in 0..self.yields {
+            if done() {
+                return;
+            }
+            std::thread::yield_now();
+        }
+        let mut gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        while !done() {
+            let woken = self.opened.wait(gate);
+            gate = woken.unwrap_or_else(PoisonError::into_inner);
+        }
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn wake(&self) {
+        if self.sleepers.load(Ordering::SeqCst) > 0 {
+            // Who counted itself but does not sleep yet holds the gate.
+            drop(self.gate.lock().unwrap_or_else(PoisonError::into_inner));
+            self.opened.notify_all();
+        }
+    }
 }
 
 /// One member's view of a running job.
@@ -58,22 +131,15 @@ impl Member<'_> {
         let round = barrier.round.load(Ordering::Acquire);
         if barrier.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.members {
             barrier.arrived.store(0, Ordering::Relaxed);
-            barrier
-                .round
-                .store(round.wrapping_add(1), Ordering::Release);
+            let next = round.wrapping_add(1);
+            barrier.round.store(next, Ordering::SeqCst);
+            barrier.wake();
             return;
         }
-        let mut spins = 0;
-        while barrier.round.load(Ordering::Acquire) == round {
-            if barrier.poisoned.load(Ordering::Relaxed) {
-                std::panic::resume_unwind(Box::new(Poisoned));
-            }
-            spins += 1;
-            if spins < SPINS {
-                std::hint::spin_loop();
-            } else {
-                std::thread::yield_now();
-            }
+        let passed = || barrier.round.load(Ordering::SeqCst) != round;
+        barrier.wait(|| passed() || barrier.poisoned.load(Ordering::SeqCst));
+        if !passed() {
+            std::panic::resume_unwind(Box::new(Poisoned));
         }
     }
 
@@ -98,12 +164,7 @@ impl Team {
             generation: AtomicUsize::new(0),
             job: Mutex::new((0, None, false)),
             wake: Condvar::new(),
-            finished: AtomicUsize::new(0),
-            barrier: Barrier {
-                arrived: AtomicUsize::new(0),
-                round: AtomicUsize::new(0),
-                poisoned: AtomicBool::new(false),
-            },
+            barrier: Barrier::new(members),
             failure: Mutex::new(None),
         });
         let mut team = Self {
@@ -127,7 +188,8 @@ impl Team {
     /// Runs `job` on every member and returns when all are done; a panic becomes an error.
     pub(crate) fn run(&mut self, job: &(dyn Fn(Member<'_>) + Sync)) -> Result<(), String> {
         let shared = &*self.shared;
-        shared.finished.store(0, Ordering::Relaxed);
+        let barrier = &shared.barrier;
+        barrier.finished.store(0, Ordering::Relaxed);
         if shared.members > 1 {
             // SAFETY: only the lifetime changes; this function returns after every member finished.
             let job: &'static (dyn Fn(Member<'_>) + Sync) = unsafe { std::mem::transmute(job) };
@@ -139,17 +201,9 @@ impl Team {
             shared.wake.notify_all();
         }
         shared.run_member(0, job);
-        let mut spins = 0;
-        while shared.finished.load(Ordering::Acquire) != shared.members {
-            spins += 1;
-            if spins < SPINS {
-                std::hint::spin_loop();
-            } else {
-                std::thread::yield_now();
-            }
-        }
-        shared.barrier.arrived.store(0, Ordering::Relaxed);
-        shared.barrier.poisoned.store(false, Ordering::Relaxed);
+        barrier.wait(|| barrier.finished.load(Ordering::SeqCst) == shared.members);
+        barrier.arrived.store(0, Ordering::Relaxed);
+        barrier.poisoned.store(false, Ordering::Relaxed);
         match shared
             .failure
             .lock()
@@ -190,13 +244,15 @@ impl Shared {
             barrier: &self.barrier,
         };
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| job(member))) {
-            self.barrier.poisoned.store(true, Ordering::Relaxed);
+            self.barrier.poisoned.store(true, Ordering::SeqCst);
+            self.barrier.wake();
             if !payload.is::<Poisoned>() {
                 let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
                 failure.get_or_insert_with(|| panic_text(&*payload));
             }
         }
-        self.finished.fetch_add(1, Ordering::AcqRel);
+        self.barrier.finished.fetch_add(1, Ordering::SeqCst);
+        self.barrier.wake();
     }
 }
 
@@ -256,6 +312,36 @@ mod tests {
     }
 
     #[test]
+    fn members_that_wait_long_sleep_and_are_woken() {
+        let pause = || std::thread::sleep(std::time::Duration::from_millis(5));
+        let mut team = Team::new(3).unwrap();
+        for late in [0, 1, 2] {
+            let met = AtomicUsize::new(0);
+            team.run(&|member| {
+                if member.index == late {
+                    while member.barrier.sleepers.load(Ordering::SeqCst) < 2 {
+                        pause();
+                    }
+                }
+                met.fetch_add(1, Ordering::Relaxed);
+                member.barrier();
+                assert_eq!(met.load(Ordering::Relaxed), 3);
+            })
+            .unwrap();
+        }
+        let error = team.run(&|member| {
+            if member.index == 2 {
+                while member.barrier.sleepers.load(Ordering::SeqCst) < 2 {
+                    pause();
+                }
+                panic!("late and wrong");
+            }
+            member.barrier();
+        });
+        assert_eq!(error, Err("late and wrong".to_owned()));
+    }
+
+    #[test]
     fn a_panic_is_an_error_and_the_team_goes_on() {
         let mut team = Team::new(3).unwrap();
         for culprit in 0..3 {
@@ -270,11 +356,7 @@ mod tests {
 
     #[test]
     fn shares_cover_everything_once() {
-        let barrier = Barrier {
-            arrived: AtomicUsize::new(0),
-            round: AtomicUsize::new(0),
-            poisoned: AtomicBool::new(false),
-        };
+        let barrier = Barrier::new(5);
         for (members, count) in [(1, 7), (3, 7), (4, 2), (5, 0)] {
             let shares = (0..members).flat_map(|index| {
                 Member {
