@@ -1,9 +1,8 @@
 //! The thread team: one job per step, all members walk the same program, barriers in between.
 //!
-//! The caller of [`Team::run`] is member 0. Whoever waits spins briefly, offers its CPU to others and
-//! then sleeps: a neighbour that holds a mate's CPU, or a quota that is used up, can make a wait
-//! thousands of times longer than a phase, and waiting awake spends what the mate needs. A member
-//! that panics poisons the barrier, so that no one waits for it.
+//! The caller of [`Team::run`] is member 0. Whoever waits spins briefly and then offers its CPU to
+//! others. Where members share CPUs, it soon sleeps instead: waiting awake spends what the mate needs.
+//! A member that panics poisons the barrier, so that no one waits for it.
 
 use crate::affinity::usable_cpus;
 use std::any::Any;
@@ -14,11 +13,10 @@ use std::thread::JoinHandle;
 
 /// Spins (about 30 µs) before a waiting thread gives up its CPU.
 const SPINS: u32 = 2_000;
-/// How often a waiting thread offers its CPU to others before it sleeps: about a millisecond, since
-/// a mate that lost its CPU for a moment comes back to a team that is awake.
-const YIELDS: u32 = 1_000;
-/// The same where members share CPUs.
-const YIELDS_CROWDED: u32 = 16;
+/// How often a waiting thread offers its CPU to others before it sleeps, where members share CPUs.
+/// Elsewhere it never sleeps within a job: with a neighbour on one of the CPUs, teams that slept were
+/// slower by a third, because waking takes longer than a phase.
+const YIELDS: u32 = 16;
 
 /// A job, with its lifetime erased; [`Team::run`] outlives every use of it.
 #[derive(Clone, Copy)]
@@ -46,27 +44,22 @@ struct Barrier {
     /// Spins before a waiting member gives up its CPU: none where members share CPUs, since the
     /// mate that it waits for cannot run meanwhile.
     spins: u32,
-    /// Offers of its CPU before it sleeps.
-    yields: u32,
+    /// Whether it sleeps after some offers of its CPU.
+    sleeps: bool,
     sleepers: AtomicUsize,
     gate: Mutex<()>,
     opened: Condvar,
 }
 
 impl Barrier {
-    fn new(members: usize) -> Self {
-        let (spins, yields) = if members > usable_cpus() {
-            (0, YIELDS_CROWDED)
-        } else {
-            (SPINS, YIELDS)
-        };
+    fn new(crowded: bool) -> Self {
         Self {
             arrived: AtomicUsize::new(0),
             round: AtomicUsize::new(0),
             poisoned: AtomicBool::new(false),
             finished: AtomicUsize::new(0),
-            spins,
-            yields,
+            spins: if crowded { 0 } else { SPINS },
+            sleeps: crowded,
             sleepers: AtomicUsize::new(0),
             gate: Mutex::new(()),
             opened: Condvar::new(),
@@ -84,11 +77,13 @@ impl Barrier {
             }
             std::hint::spin_loop();
         }
-        for _ in 0..self.yields {
+        let mut yields = 0;
+        while !self.sleeps || yields < YIELDS {
             if done() {
                 return;
             }
             std::thread::yield_now();
+            yields += u32::from(self.sleeps);
         }
         let mut gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
         self.sleepers.fetch_add(1, Ordering::SeqCst);
@@ -159,12 +154,16 @@ pub(crate) struct Team {
 impl Team {
     /// Starts `members - 1` threads; the caller of `run` is the remaining member.
     pub(crate) fn new(members: usize) -> std::io::Result<Self> {
+        Self::start(members, members > usable_cpus())
+    }
+
+    fn start(members: usize, crowded: bool) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             members,
             generation: AtomicUsize::new(0),
             job: Mutex::new((0, None, false)),
             wake: Condvar::new(),
-            barrier: Barrier::new(members),
+            barrier: Barrier::new(crowded),
             failure: Mutex::new(None),
         });
         let mut team = Self {
@@ -314,7 +313,7 @@ mod tests {
     #[test]
     fn members_that_wait_long_sleep_and_are_woken() {
         let pause = || std::thread::sleep(std::time::Duration::from_millis(5));
-        let mut team = Team::new(3).unwrap();
+        let mut team = Team::start(3, true).unwrap();
         for late in [0, 1, 2] {
             let met = AtomicUsize::new(0);
             team.run(&|member| {
@@ -356,7 +355,7 @@ mod tests {
 
     #[test]
     fn shares_cover_everything_once() {
-        let barrier = Barrier::new(5);
+        let barrier = Barrier::new(false);
         for (members, count) in [(1, 7), (3, 7), (4, 2), (5, 0)] {
             let shares = (0..members).flat_map(|index| {
                 Member {
