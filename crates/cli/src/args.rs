@@ -3,6 +3,10 @@
 //! These types hold what was written; `None` is "not said". Nothing else in the program reads
 //! the environment.
 
+mod bench;
+
+pub(crate) use bench::{BenchArgs, BenchCommand, BenchEngineArgs};
+
 use crate::duration::{self, Span};
 use crate::schedule::{Gap, Switch};
 use crate::size;
@@ -67,6 +71,7 @@ pub(crate) enum Command {
     Pull(PullArgs),
     List(ListArgs),
     Inspect(InspectArgs),
+    Bench(BenchArgs),
 }
 
 /// How the processor is used.

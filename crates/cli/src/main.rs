@@ -26,6 +26,7 @@ fn main() -> ExitCode {
         Command::Pull(args) => cmd::pull::run(args, &shared),
         Command::List(_) => cmd::list::run(&shared),
         Command::Inspect(args) => cmd::inspect::run(args, &shared),
+        Command::Bench(args) => cmd::bench::run(args, &shared),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

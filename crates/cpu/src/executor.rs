@@ -11,6 +11,7 @@ use crate::memory::SharedSlice;
 use crate::phases::gate::GatedUnit;
 use crate::phases::norm::RmsNorm;
 use crate::phases::softcap::Softcap;
+use crate::profile::{PHASE_NAMES, Profile};
 use crate::quant::{ActivationsView, LANES, Matrix};
 use crate::team::{Member, Team};
 use forthwith_core::executor::{Executor, KvGeometry, StepError, StepInput};
@@ -21,6 +22,7 @@ use forthwith_core::units::{BlockId, Tokens};
 use places::Places;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 use workspace::{Scratch, Workspace, WorkspaceView};
 
 pub(crate) use load::find;
@@ -57,6 +59,21 @@ pub struct Cpu {
     counters: Vec<AtomicUsize>,
     max_step_tokens: Tokens,
     context: Tokens,
+    profile: Option<Profile>,
+}
+
+impl Cpu {
+    /// Begins to add up what phases take, from nothing; costs two looks at the clock for each phase.
+    pub fn begin_profile(&mut self) {
+        self.profile = Some(Profile::start());
+    }
+
+    /// What phases took since [`Cpu::begin_profile`], in the order of [`crate::PHASE_NAMES`], and ends
+    /// the count; nothing if it was not begun.
+    pub fn end_profile(&mut self) -> [Duration; PHASE_NAMES.len()] {
+        let profile = self.profile.take();
+        profile.map(|profile| profile.times()).unwrap_or_default()
+    }
 }
 
 /// A weight in this backend's memory.
@@ -109,6 +126,7 @@ impl Executor for Cpu {
             space: self.workspace.view(),
             counters: &self.counters,
             logits: SharedSlice::new(logits),
+            profile: self.profile.as_ref(),
         };
         self.team
             .run(&|member| step.walk(member))
@@ -141,6 +159,7 @@ struct Step<'a> {
     space: WorkspaceView<'a>,
     counters: &'a [AtomicUsize],
     logits: SharedSlice<'a, f32>,
+    profile: Option<&'a Profile>,
 }
 
 /// Rows that a product reads.
@@ -171,7 +190,9 @@ impl<'a> Step<'a> {
     fn walk(&self, member: Member<'_>) {
         let scratch = &mut self.space.scratch(member.index);
         self.rope_tables(member);
+        let profile = self.profile.filter(|_| member.index == 0);
         for (index, phase) in self.program.phases.iter().enumerate() {
+            let began = profile.map(Profile::now);
             match phase {
                 Phase::Embed(phase) => self.embed(member, phase),
                 Phase::QkvProjection(phase) => self.qkv(member, index, phase, scratch),
@@ -186,6 +207,9 @@ impl<'a> Step<'a> {
                 Phase::Logits(phase) => self.logits(member, index, phase, scratch),
             }
             member.barrier();
+            if let (Some(profile), Some(began)) = (profile, began) {
+                profile.note(phase, began);
+            }
         }
     }
 

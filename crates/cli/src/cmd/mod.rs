@@ -1,5 +1,6 @@
 //! One file per subcommand.
 
+pub(crate) mod bench;
 pub(crate) mod inspect;
 pub(crate) mod list;
 pub(crate) mod pull;

@@ -1,6 +1,7 @@
 //! The real binary, run as a user runs it.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod bench;
 mod cases;
 mod chat;
 mod continuation;

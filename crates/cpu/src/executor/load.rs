@@ -90,6 +90,7 @@ impl Cpu {
             counters: program.phases.iter().map(|_| AtomicUsize::new(0)).collect(),
             max_step_tokens: config.max_step_tokens,
             context,
+            profile: None,
             weights,
             program,
         })

@@ -1,0 +1,152 @@
+//! What the machine gives at best: bytes read from memory and products of bytes, on a thread team.
+
+use crate::isa::{Isa, IsaChoice, Kernel, Lanes};
+use crate::memory::{Buffer, OutOfMemory};
+use crate::team::Team;
+use forthwith_core::clock::{Clock, SystemClock};
+use std::time::Duration;
+
+/// Far more than a cache holds.
+const READ_BYTES: usize = 512 << 20;
+/// Vectors that are summed side by side, so that no sum waits for the one before it.
+const SUMS: usize = 8;
+const PRODUCT_ROUNDS: usize = 500_000;
+const ROUNDS: usize = 5;
+
+/// Medians of some rounds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Roof {
+    /// Bytes a second, in 10⁹, read from memory in huge pages by all threads together.
+    pub read_gb_s: f64,
+    /// Operations a second, in 10⁹, two for each product of bytes that is added to a sum of 32 bits.
+    pub int8_gop_s: f64,
+}
+
+/// The roof cannot be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum RoofError {
+    /// No memory to read.
+    #[error(transparent)]
+    Memory(#[from] OutOfMemory),
+    /// No threads.
+    #[error("cannot start threads: {0}")]
+    Threads(#[from] std::io::Error),
+    /// A thread broke.
+    #[error("a thread broke: {0}")]
+    Worker(String),
+}
+
+impl Roof {
+    /// Measures for some seconds.
+    ///
+    /// # Errors
+    /// If there is no memory, or no thread starts.
+    pub fn measure(isa: IsaChoice, threads: usize) -> Result<Self, RoofError> {
+        let mut team = Team::new(threads.max(1))?;
+        let mut memory: Buffer<u8> = Buffer::zeroed(READ_BYTES)?;
+        memory.fill(1);
+        let (bytes, memory) = (number(READ_BYTES), &memory[..]);
+        let read = median(&mut team, |index, members| {
+            let part = memory.len() / members;
+            isa.run(Read(&memory[index * part..(index + 1) * part]));
+        })?;
+        let lanes = isa.run(WideLanes);
+        let operations = number(2 * 4 * lanes * SUMS * PRODUCT_ROUNDS * team.members());
+        let multiply = median(&mut team, |_, _| isa.run(Multiply))?;
+        Ok(Self {
+            read_gb_s: bytes / read.as_secs_f64() / 1e9,
+            int8_gop_s: operations / multiply.as_secs_f64() / 1e9,
+        })
+    }
+}
+
+fn number(value: usize) -> f64 {
+    f64::from(u32::try_from(value / 1024).unwrap_or(u32::MAX)) * 1024.0
+}
+
+fn median(team: &mut Team, work: impl Fn(usize, usize) + Sync) -> Result<Duration, RoofError> {
+    let clock = SystemClock::start();
+    let mut times = [Duration::ZERO; ROUNDS];
+    for time in &mut times {
+        let began = clock.now();
+        let job = |member: crate::team::Member<'_>| work(member.index, member.members);
+        team.run(&job).map_err(RoofError::Worker)?;
+        *time = clock.now().saturating_sub(began);
+    }
+    times.sort();
+    Ok(times[ROUNDS / 2])
+}
+
+struct WideLanes;
+
+impl Kernel for WideLanes {
+    type Output = usize;
+
+    #[inline(always)]
+    fn run<I: Isa>(self, _: I) -> usize {
+        I::Wide::LANES
+    }
+}
+
+/// Reads every byte once.
+struct Read<'a>(&'a [u8]);
+
+impl Kernel for Read<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<I: Isa>(self, isa: I) {
+        let isa = isa.wide();
+        let vector = 4 * I::Wide::LANES;
+        let mut all = [isa.zero(); 4];
+        for chunk in self.0.chunks_exact(4 * vector) {
+            for (index, all) in all.iter_mut().enumerate() {
+                // SAFETY: the chunk holds four vectors.
+                unsafe {
+                    let from = chunk.as_ptr().add(index * vector);
+                    isa.prefetch(from.wrapping_add(2048));
+                    *all = isa.or(*all, isa.load_bytes(from));
+                }
+            }
+        }
+        keep(isa, all);
+    }
+}
+
+/// Multiplies bytes from the nearest cache and adds the products up.
+struct Multiply;
+
+impl Kernel for Multiply {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<I: Isa>(self, isa: I) {
+        let isa = isa.wide();
+        let vector = 4 * I::Wide::LANES;
+        let data = std::hint::black_box([3_u8; SUMS * 4 * 16]);
+        let flip = isa.splat_byte(std::hint::black_box(1));
+        // Changed in each round, or products of the same bytes would be computed once.
+        let mut codes = isa.splat_byte(std::hint::black_box(2));
+        let mut sums = [isa.zero(); SUMS];
+        for _ in 0..PRODUCT_ROUNDS {
+            codes = isa.xor(codes, flip);
+            for (index, sum) in sums.iter_mut().enumerate() {
+                // SAFETY: `data` holds as many of the widest vectors as there are sums.
+                let bytes = unsafe { isa.load_bytes(data.as_ptr().add(index * vector)) };
+                *sum = isa.dot(*sum, codes, bytes);
+            }
+        }
+        keep(isa, sums);
+    }
+}
+
+/// Makes values count as used.
+#[inline(always)]
+fn keep<L: Lanes, const N: usize>(isa: L, values: [L::I; N]) {
+    let mut out = [0; 64];
+    for value in values {
+        // SAFETY: `out` holds the widest vector.
+        unsafe { isa.store_bytes(out.as_mut_ptr(), value) };
+        std::hint::black_box(&out);
+    }
+}
