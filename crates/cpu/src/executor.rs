@@ -3,6 +3,7 @@
 mod attention;
 mod load;
 mod places;
+mod profile;
 mod workspace;
 
 use crate::isa::IsaChoice;
@@ -11,7 +12,6 @@ use crate::memory::SharedSlice;
 use crate::phases::gate::GatedUnit;
 use crate::phases::norm::RmsNorm;
 use crate::phases::softcap::Softcap;
-use crate::profile::{PHASE_NAMES, Profile};
 use crate::quant::{ActivationsView, LANES, Matrix};
 use crate::team::{Member, Team};
 use forthwith_core::executor::{Executor, KvGeometry, StepError, StepInput};
@@ -20,13 +20,14 @@ use forthwith_core::program::{
 };
 use forthwith_core::units::{BlockId, Tokens};
 use places::Places;
+use profile::Profile;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 use workspace::{Scratch, Workspace, WorkspaceView};
 
 pub(crate) use load::find;
 pub use load::{LoadError, weight_bytes};
+pub use profile::{PHASE_NAMES, phase_kind};
 pub use workspace::workspace_bytes;
 
 /// What the executor is sized for.
@@ -60,20 +61,6 @@ pub struct Cpu {
     max_step_tokens: Tokens,
     context: Tokens,
     profile: Option<Profile>,
-}
-
-impl Cpu {
-    /// Begins to add up what phases take, from nothing; costs two looks at the clock for each phase.
-    pub fn begin_profile(&mut self) {
-        self.profile = Some(Profile::start());
-    }
-
-    /// What phases took since [`Cpu::begin_profile`], in the order of [`crate::PHASE_NAMES`], and ends
-    /// the count; nothing if it was not begun.
-    pub fn end_profile(&mut self) -> [Duration; PHASE_NAMES.len()] {
-        let profile = self.profile.take();
-        profile.map(|profile| profile.times()).unwrap_or_default()
-    }
 }
 
 /// A weight in this backend's memory.

@@ -14,16 +14,16 @@ mod isa;
 mod kv;
 mod memory;
 mod phases;
-mod profile;
 mod quant;
 mod reference;
 mod roof;
 mod team;
 pub use affinity::usable_cpus;
-pub use executor::{Cpu, CpuConfig, LoadError, weight_bytes, workspace_bytes};
+pub use executor::{
+    Cpu, CpuConfig, LoadError, PHASE_NAMES, phase_kind, weight_bytes, workspace_bytes,
+};
 pub use isa::{IsaChoice, UnknownIsa};
 pub use kv::{BLOCK_SIZE, KvFormat, UnknownKvFormat, kv_block_bytes};
 pub use memory::OutOfMemory;
-pub use profile::{PHASE_NAMES, phase_kind};
 pub use reference::{Arithmetic, Reference};
 pub use roof::{Roof, RoofError};

@@ -1,5 +1,6 @@
 //! What the phases of steps take, where somebody asks.
 
+use super::Cpu;
 use forthwith_core::clock::{Clock, SystemClock};
 use forthwith_core::program::Phase;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,6 +27,20 @@ pub fn phase_kind(phase: &Phase) -> usize {
         Phase::GateUp(_) => 4,
         Phase::DownResidual(_) => 5,
         Phase::Logits(_) => 6,
+    }
+}
+
+impl Cpu {
+    /// Begins to add up what phases take, from nothing; costs two looks at the clock for each phase.
+    pub fn begin_profile(&mut self) {
+        self.profile = Some(Profile::start());
+    }
+
+    /// What phases took since [`Cpu::begin_profile`], in the order of [`PHASE_NAMES`], and ends
+    /// the count; nothing if it was not begun.
+    pub fn end_profile(&mut self) -> [Duration; PHASE_NAMES.len()] {
+        let profile = self.profile.take();
+        profile.map(|profile| profile.times()).unwrap_or_default()
     }
 }
 
