@@ -47,8 +47,12 @@ fn every_subcommand_has_examples() {
 #[test]
 fn every_flag_has_its_environment_variable() {
     let root = Args::command();
+    let nested = root
+        .get_subcommands()
+        .flat_map(clap::Command::get_subcommands);
     let commands: Vec<_> = root
         .get_subcommands()
+        .chain(nested)
         .cloned()
         .chain([root.clone()])
         .collect();
