@@ -8,6 +8,7 @@ use crate::executor::{LoadError, find};
 use crate::kv::{BLOCK, BLOCK_SIZE, KvFormat};
 use crate::phases::attention::{self, Scoring, visible};
 use crate::phases::{gate, norm, rope, softcap};
+use crate::quant::kernels::Form;
 use crate::quant::{activations, matrix};
 use forthwith_core::executor::{Executor, KvGeometry, Segment, StepError, StepInput};
 use forthwith_core::program::{Attention, GateUp, Norm, Phase, Program, WeightId};
@@ -62,7 +63,7 @@ impl Reference {
             .collect::<Result<_, LoadError>>()?;
         let plain = specs
             .iter()
-            .map(|spec| spec.format.info().affine.is_none())
+            .map(|spec| Form::of(spec.format).reads_plain())
             .collect();
         let cache: Vec<Vec<f32>> = program
             .kv_layers

@@ -9,6 +9,7 @@ mod model;
 pub use model::{Case, TinyModel, cases};
 
 use crate::executor::{Executor, Segment, StepInput};
+use crate::format::{Encoder, Format};
 use crate::program::Program;
 use crate::shape::WeightSource;
 use crate::units::{BlockId, TokenId};
@@ -41,6 +42,41 @@ pub fn check(candidate: &Load<'_>, reference: &Load<'_>, coarseness: f32) {
         assert_bits(&case, "in company", &got, &run.in_company(&tokens));
         assert_bits(&case, "forked", &got, &run.forked(&tokens));
     }
+}
+
+/// Blocks for tests: `values` encoded, or noise of about their size in a format that is only read.
+///
+/// # Panics
+/// Never for whole blocks of finite values.
+#[expect(clippy::cast_possible_truncation, reason = "bytes of noise, a scale")]
+pub fn encode(format: Format, values: &[f32]) -> Vec<u8> {
+    let info = format.info();
+    let Encoder::Absent { rescale } = info.encoder else {
+        return format.quantize(values);
+    };
+    let size = |values: &[f32]| {
+        let squares: f64 = values.iter().map(|&value| f64::from(value).powi(2)).sum();
+        squares.sqrt()
+    };
+    let mut random = 0x5eed;
+    let mut out = Vec::new();
+    for values in values.chunks_exact(info.elements) {
+        for value in values {
+            random ^= u64::from(value.to_bits());
+            model::noise(&mut random);
+        }
+        let mut noise = || {
+            model::noise(&mut random);
+            (random >> 32) as u8
+        };
+        let mut block: Vec<u8> = (0..info.bytes).map(|_| noise()).collect();
+        let mut plain = vec![0.0; info.elements];
+        rescale(&mut block, 1.0);
+        (info.dequantize)(&block, &mut plain);
+        rescale(&mut block, (size(values) / size(&plain)) as f32);
+        out.extend(block);
+    }
+    out
 }
 
 fn compare(case: &Case, got: &[Vec<f32>], want: &[Vec<f32>]) {

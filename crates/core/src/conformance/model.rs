@@ -170,7 +170,7 @@ struct Weights {
 
 /// The next number of a small generator (xorshift*), in −1..1.
 #[expect(clippy::cast_precision_loss, reason = "24 bits")]
-fn noise(state: &mut u64) -> f32 {
+pub(super) fn noise(state: &mut u64) -> f32 {
     *state ^= *state >> 12;
     *state ^= *state << 25;
     *state ^= *state >> 27;
@@ -183,7 +183,7 @@ impl Weights {
         let values: Vec<f32> = (0..rows * cols)
             .map(|_| noise(&mut self.random) * size)
             .collect();
-        self.data.push(format.quantize(&values));
+        self.data.push(super::encode(format, &values));
         self.specs.push(WeightSpec {
             name,
             rows,

@@ -1,6 +1,6 @@
 //! `F32`: little-endian 32-bit floats.
 
-use super::FormatInfo;
+use super::{Encoder, FormatInfo};
 
 pub(super) const INFO: FormatInfo = FormatInfo {
     name: "F32",
@@ -8,6 +8,9 @@ pub(super) const INFO: FormatInfo = FormatInfo {
     elements: 1,
     bytes: 4,
     dequantize: |block, out| out[0] = f32::from_le_bytes([block[0], block[1], block[2], block[3]]),
-    quantize: |values, block| block.copy_from_slice(&values[0].to_le_bytes()),
+    encoder: Encoder::Rounding {
+        quantize: |values, block| block.copy_from_slice(&values[0].to_le_bytes()),
+        error: 0.0,
+    },
     affine: None,
 };

@@ -1,13 +1,18 @@
 //! The registry of storage formats: one file each, one row each.
 //!
-//! A format file says what the format *is*: its layout, a plain `dequantize`, a plain `quantize`
-//! and, for integer codes, the affine split `weight = scale · code + offset` from which a backend
-//! packs its own layout. Nothing here is optimized; everything here is the specification.
+//! A format file says what the format *is*: its layout, how a block expands and, for integer codes,
+//! the affine split `weight = scale · code + offset` from which a backend packs its own layout. Most
+//! have a plain encoder as well. Nothing here is optimized; everything here is the specification.
 
 mod bf16;
 mod f16;
 mod f32;
+mod iq4_nl;
+mod iq4_xs;
 mod k_scales;
+mod mxfp4;
+mod q2_k;
+mod q3_k;
 mod q4_0;
 mod q4_1;
 mod q4_k;
@@ -16,6 +21,9 @@ mod q5_1;
 mod q5_k;
 mod q6_k;
 mod q8_0;
+
+pub use iq4_nl::NONLINEAR;
+pub use mxfp4::MICROSCALING;
 
 use std::fmt;
 
@@ -32,33 +40,66 @@ pub struct FormatInfo {
     pub bytes: usize,
     /// Expands one block: `bytes` in, `elements` out.
     pub dequantize: fn(&[u8], &mut [f32]),
-    /// Encodes one block: `elements` in, `bytes` out. Plain round-to-nearest, no search.
-    pub quantize: fn(&[f32], &mut [u8]),
+    /// How blocks come about.
+    pub encoder: Encoder,
     /// The integer codes behind the block; `None` for float formats.
     pub affine: Option<Affine>,
 }
 
-/// Splits one block: bytes in; codes, scales and offsets out.
+/// How the blocks of a format come about.
+#[derive(Debug)]
+pub enum Encoder {
+    /// Plain round-to-nearest, no search.
+    Rounding {
+        /// Encodes one block: `elements` in, `bytes` out.
+        quantize: fn(&[f32], &mut [u8]),
+        /// The largest error, as a share of the largest magnitude in the block.
+        error: f32,
+    },
+    /// The format is only read here: good blocks take a search with weights of importance.
+    Absent {
+        /// Writes what scales the whole block. Tests fill the rest with noise.
+        rescale: fn(&mut [u8], f32),
+    },
+}
+
+/// Splits one block: bytes in; codes, scales and, where the format stores them, offsets out.
 pub type Split = fn(&[u8], &mut [u8], &mut [f32], &mut [f32]);
 
-/// How a block splits into integer codes: `weight[i] = scale[i / sub_block] · code[i] + offset[i / sub_block]`.
+/// How a block splits into integer codes: `weight[i] = scale[i / sub_block] · code[i] + offset[i / sub_block]`,
+/// or `scale · (code − zero_point)`. Codes of [`Codes::Table`] stand for its values.
 #[derive(Debug)]
 pub struct Affine {
     /// Elements that share one scale and offset; divides `elements`.
     pub sub_block: usize,
     /// Which integers the codes are.
     pub codes: Codes,
-    /// Whether every scale and offset is exactly an `f16`.
-    pub half_scales: bool,
+    /// The narrowest floats that hold every scale and offset exactly.
+    pub scales: Scales,
     /// `offset = −zero_point · scale`; `None` where the format stores offsets of its own.
     pub zero_point: Option<u8>,
     /// Splits one block into `elements` codes and `elements / sub_block` scales and offsets.
     pub split: Split,
 }
 
+/// Floats that hold scales.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scales {
+    /// IEEE half floats.
+    Half,
+    /// The upper half of single floats.
+    Brain,
+    /// Single floats.
+    Single,
+}
+
 /// The integers that a format stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Codes {
+    /// `0..=3`
+    Unsigned2,
+    /// `0..=7`
+    Unsigned3,
     /// `0..=15`
     Unsigned4,
     /// `0..=31`
@@ -67,6 +108,19 @@ pub enum Codes {
     Unsigned6,
     /// `-128..=127`, as two's complement bytes; offsets are zero.
     Signed8,
+    /// `0..=15`, each standing for one of sixteen values.
+    Table(&'static [i8; 16]),
+}
+
+impl Codes {
+    /// The integer that a split's code stands for.
+    pub fn value(self, code: u8) -> f32 {
+        match self {
+            Self::Signed8 => f32::from(code.cast_signed()),
+            Self::Table(values) => f32::from(values[usize::from(code)]),
+            _ => f32::from(code),
+        }
+    }
 }
 
 macro_rules! registry {
@@ -109,12 +163,22 @@ registry! {
     Q5_1 = q5_1;
     /// Signed bytes, one scale per 32.
     Q8_0 = q8_0;
+    /// 2-bit codes, 4-bit scales and minima per 16 in blocks of 256.
+    Q2_K = q2_k;
+    /// 3-bit codes around 4, 6-bit scales per 16 in blocks of 256.
+    Q3_K = q3_k;
     /// 4-bit codes, 6-bit scales and minima per 32 in blocks of 256.
     Q4_K = q4_k;
     /// 5-bit codes, 6-bit scales and minima per 32 in blocks of 256.
     Q5_K = q5_k;
     /// 6-bit codes around 32, 8-bit scales per 16 in blocks of 256.
     Q6_K = q6_k;
+    /// Sixteen unevenly spaced values, one scale per 32.
+    IQ4_NL = iq4_nl;
+    /// The same with 6-bit scales per 32 in blocks of 256.
+    IQ4_XS = iq4_xs;
+    /// 4-bit floats, a power of two per 32.
+    MXFP4 = mxfp4;
 }
 
 impl Format {
@@ -156,14 +220,20 @@ impl Format {
     }
 
     /// Encodes whole blocks; the inverse of [`Format::dequantize`] up to rounding.
+    ///
+    /// # Panics
+    /// If the format is one that is only read, see [`Encoder::Absent`].
     pub fn quantize(self, values: &[f32]) -> Vec<u8> {
         let info = self.info();
+        let Encoder::Rounding { quantize, .. } = info.encoder else {
+            panic!("{self} is only read");
+        };
         let mut out = vec![0; values.len() / info.elements * info.bytes];
         for (block, values) in out
             .chunks_exact_mut(info.bytes)
             .zip(values.chunks_exact(info.elements))
         {
-            (info.quantize)(values, block);
+            quantize(values, block);
         }
         out
     }
@@ -172,6 +242,25 @@ impl Format {
 impl fmt::Display for Format {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+/// The most elements and sub-blocks of a block.
+const MOST: (usize, usize) = (256, 16);
+
+/// Expands a block as its affine split says.
+fn expand(affine: &Affine, block: &[u8], out: &mut [f32]) {
+    let mut codes = [0; MOST.0];
+    let (mut scales, mut offsets) = ([0.0; MOST.1], [0.0; MOST.1]);
+    let subs = out.len() / affine.sub_block;
+    let (codes, scales) = (&mut codes[..out.len()], &mut scales[..subs]);
+    (affine.split)(block, codes, scales, &mut offsets[..subs]);
+    for (i, value) in out.iter_mut().enumerate() {
+        let (sub, code) = (i / affine.sub_block, affine.codes.value(codes[i]));
+        *value = match affine.zero_point {
+            Some(zero) => scales[sub] * (code - f32::from(zero)),
+            None => scales[sub] * code + offsets[sub],
+        };
     }
 }
 
@@ -215,6 +304,14 @@ fn extreme(values: &[f32]) -> f32 {
         .iter()
         .copied()
         .fold(0.0, |a: f32, b| if b.abs() > a.abs() { b } else { a })
+}
+
+/// The index of the value that is nearest to `wanted`.
+#[expect(clippy::cast_possible_truncation, reason = "sixteen values")]
+fn nearest(values: &[i8; 16], wanted: f32) -> u8 {
+    let distance = |i: &usize| (f32::from(values[*i]) - wanted).abs();
+    let best = (0..16).min_by(|a, b| distance(a).total_cmp(&distance(b)));
+    best.unwrap_or_default() as u8
 }
 
 /// Shared by the formats that pair element `i` with element `i + half` in one byte.

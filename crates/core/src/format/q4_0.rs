@@ -2,7 +2,9 @@
 //!
 //! Layout: `d: f16`, 16 bytes; byte `i` holds element `i` low and element `i + 16` high.
 
-use super::{Affine, Codes, FormatInfo, code, extreme, half_at, nibbles, put_half};
+use super::{
+    Affine, Codes, Encoder, FormatInfo, Scales, code, expand, extreme, half_at, nibbles, put_half,
+};
 
 const ELEMENTS: usize = 32;
 const BYTES: usize = 18;
@@ -13,30 +15,25 @@ pub(super) const INFO: FormatInfo = FormatInfo {
     gguf_id: 2,
     elements: ELEMENTS,
     bytes: BYTES,
-    dequantize,
-    quantize,
-    affine: Some(Affine {
-        sub_block: 32,
-        codes: Codes::Unsigned4,
-        half_scales: true,
-        zero_point: Some(8),
-        split,
-    }),
+    dequantize: |block, out| expand(&AFFINE, block, out),
+    encoder: Encoder::Rounding {
+        quantize,
+        error: 0.14,
+    },
+    affine: Some(AFFINE),
 };
 
-fn dequantize(block: &[u8], out: &mut [f32]) {
-    let d = half_at(block, 0);
-    let mut codes = [0; ELEMENTS];
-    nibbles(&block[2..], &mut codes);
-    for (value, code) in out.iter_mut().zip(codes) {
-        *value = d * (f32::from(code) - 8.0);
-    }
-}
+const AFFINE: Affine = Affine {
+    sub_block: 32,
+    codes: Codes::Unsigned4,
+    scales: Scales::Half,
+    zero_point: Some(8),
+    split,
+};
 
-fn split(block: &[u8], codes: &mut [u8], scales: &mut [f32], offsets: &mut [f32]) {
+fn split(block: &[u8], codes: &mut [u8], scales: &mut [f32], _: &mut [f32]) {
     nibbles(&block[2..], codes);
     scales[0] = half_at(block, 0);
-    offsets[0] = -8.0 * scales[0];
 }
 
 fn quantize(values: &[f32], block: &mut [u8]) {

@@ -2,7 +2,9 @@
 //!
 //! Layout: `d: f16`, `m: f16`, 16 bytes; byte `i` holds element `i` low and element `i + 16` high.
 
-use super::{Affine, Codes, FormatInfo, code, half_at, min_max, nibbles, put_half};
+use super::{
+    Affine, Codes, Encoder, FormatInfo, Scales, code, expand, half_at, min_max, nibbles, put_half,
+};
 
 const ELEMENTS: usize = 32;
 const BYTES: usize = 20;
@@ -13,25 +15,21 @@ pub(super) const INFO: FormatInfo = FormatInfo {
     gguf_id: 3,
     elements: ELEMENTS,
     bytes: BYTES,
-    dequantize,
-    quantize,
-    affine: Some(Affine {
-        sub_block: 32,
-        codes: Codes::Unsigned4,
-        half_scales: true,
-        zero_point: None,
-        split,
-    }),
+    dequantize: |block, out| expand(&AFFINE, block, out),
+    encoder: Encoder::Rounding {
+        quantize,
+        error: 0.14,
+    },
+    affine: Some(AFFINE),
 };
 
-fn dequantize(block: &[u8], out: &mut [f32]) {
-    let (d, m) = (half_at(block, 0), half_at(block, 2));
-    let mut codes = [0; ELEMENTS];
-    nibbles(&block[4..], &mut codes);
-    for (value, code) in out.iter_mut().zip(codes) {
-        *value = d * f32::from(code) + m;
-    }
-}
+const AFFINE: Affine = Affine {
+    sub_block: 32,
+    codes: Codes::Unsigned4,
+    scales: Scales::Half,
+    zero_point: None,
+    split,
+};
 
 fn split(block: &[u8], codes: &mut [u8], scales: &mut [f32], offsets: &mut [f32]) {
     nibbles(&block[4..], codes);

@@ -3,7 +3,7 @@
 //! Layout: `d: f16`, `dmin: f16`, 12 bytes of scales (`k_scales`), 128 bytes of nibbles; each run
 //! of 32 bytes holds 64 elements, the first 32 low and the next 32 high.
 
-use super::{Affine, Codes, FormatInfo, k_scales, nibbles};
+use super::{Affine, Codes, Encoder, FormatInfo, Scales, expand, k_scales, nibbles};
 
 const ELEMENTS: usize = 256;
 const BYTES: usize = 144;
@@ -14,29 +14,26 @@ pub(super) const INFO: FormatInfo = FormatInfo {
     gguf_id: 12,
     elements: ELEMENTS,
     bytes: BYTES,
-    dequantize,
-    quantize,
-    affine: Some(Affine {
-        sub_block: 32,
-        codes: Codes::Unsigned4,
-        half_scales: false,
-        zero_point: None,
-        split,
-    }),
+    dequantize: |block, out| expand(&AFFINE, block, out),
+    encoder: Encoder::Rounding {
+        quantize,
+        error: 0.18,
+    },
+    affine: Some(AFFINE),
+};
+
+const AFFINE: Affine = Affine {
+    sub_block: 32,
+    codes: Codes::Unsigned4,
+    scales: Scales::Single,
+    zero_point: None,
+    split,
 };
 
 fn split(block: &[u8], codes: &mut [u8], scales: &mut [f32], offsets: &mut [f32]) {
     k_scales::affine(block, scales, offsets);
     for (packed, codes) in block[16..].chunks_exact(32).zip(codes.chunks_exact_mut(64)) {
         nibbles(packed, codes);
-    }
-}
-
-fn dequantize(block: &[u8], out: &mut [f32]) {
-    let (mut codes, mut scales, mut offsets) = ([0; ELEMENTS], [0.0; 8], [0.0; 8]);
-    split(block, &mut codes, &mut scales, &mut offsets);
-    for (i, value) in out.iter_mut().enumerate() {
-        *value = scales[i / 32] * f32::from(codes[i]) + offsets[i / 32];
     }
 }
 

@@ -2,7 +2,9 @@
 //!
 //! Layout: `d: f16`, 4 bytes of fifth bits (bit `i` for element `i`), 16 bytes of low nibbles as in `Q4_0`.
 
-use super::{Affine, Codes, FormatInfo, code, extreme, half_at, nibbles, put_half};
+use super::{
+    Affine, Codes, Encoder, FormatInfo, Scales, code, expand, extreme, half_at, nibbles, put_half,
+};
 
 const ELEMENTS: usize = 32;
 const BYTES: usize = 22;
@@ -13,15 +15,20 @@ pub(super) const INFO: FormatInfo = FormatInfo {
     gguf_id: 6,
     elements: ELEMENTS,
     bytes: BYTES,
-    dequantize,
-    quantize,
-    affine: Some(Affine {
-        sub_block: 32,
-        codes: Codes::Unsigned5,
-        half_scales: true,
-        zero_point: Some(16),
-        split,
-    }),
+    dequantize: |block, out| expand(&AFFINE, block, out),
+    encoder: Encoder::Rounding {
+        quantize,
+        error: 0.07,
+    },
+    affine: Some(AFFINE),
+};
+
+const AFFINE: Affine = Affine {
+    sub_block: 32,
+    codes: Codes::Unsigned5,
+    scales: Scales::Half,
+    zero_point: Some(16),
+    split,
 };
 
 /// The 32 five-bit codes from the fifth bits and the nibbles that follow them.
@@ -42,19 +49,9 @@ pub(super) fn pack_five_bit_codes(codes: &[u8], packed: &mut [u8]) {
     }
 }
 
-fn dequantize(block: &[u8], out: &mut [f32]) {
-    let d = half_at(block, 0);
-    let mut codes = [0; ELEMENTS];
-    five_bit_codes(&block[2..], &mut codes);
-    for (value, code) in out.iter_mut().zip(codes) {
-        *value = d * (f32::from(code) - 16.0);
-    }
-}
-
-fn split(block: &[u8], codes: &mut [u8], scales: &mut [f32], offsets: &mut [f32]) {
+fn split(block: &[u8], codes: &mut [u8], scales: &mut [f32], _: &mut [f32]) {
     five_bit_codes(&block[2..], codes);
     scales[0] = half_at(block, 0);
-    offsets[0] = -16.0 * scales[0];
 }
 
 fn quantize(values: &[f32], block: &mut [u8]) {

@@ -3,7 +3,7 @@
 //! Layout: `d: f16`, `m: f16`, 4 bytes of fifth bits, 16 bytes of low nibbles, as in `Q5_0`.
 
 use super::q5_0::{five_bit_codes, pack_five_bit_codes};
-use super::{Affine, Codes, FormatInfo, code, half_at, min_max, put_half};
+use super::{Affine, Codes, Encoder, FormatInfo, Scales, code, expand, half_at, min_max, put_half};
 
 const ELEMENTS: usize = 32;
 const BYTES: usize = 24;
@@ -14,25 +14,21 @@ pub(super) const INFO: FormatInfo = FormatInfo {
     gguf_id: 7,
     elements: ELEMENTS,
     bytes: BYTES,
-    dequantize,
-    quantize,
-    affine: Some(Affine {
-        sub_block: 32,
-        codes: Codes::Unsigned5,
-        half_scales: true,
-        zero_point: None,
-        split,
-    }),
+    dequantize: |block, out| expand(&AFFINE, block, out),
+    encoder: Encoder::Rounding {
+        quantize,
+        error: 0.07,
+    },
+    affine: Some(AFFINE),
 };
 
-fn dequantize(block: &[u8], out: &mut [f32]) {
-    let (d, m) = (half_at(block, 0), half_at(block, 2));
-    let mut codes = [0; ELEMENTS];
-    five_bit_codes(&block[4..], &mut codes);
-    for (value, code) in out.iter_mut().zip(codes) {
-        *value = d * f32::from(code) + m;
-    }
-}
+const AFFINE: Affine = Affine {
+    sub_block: 32,
+    codes: Codes::Unsigned5,
+    scales: Scales::Half,
+    zero_point: None,
+    split,
+};
 
 fn split(block: &[u8], codes: &mut [u8], scales: &mut [f32], offsets: &mut [f32]) {
     five_bit_codes(&block[4..], codes);

@@ -3,7 +3,7 @@
 //! Layout: `d: f16`, `dmin: f16`, 12 bytes of scales (`k_scales`), 32 bytes of fifth bits (bit `j`
 //! of byte `l` for element `32·j + l`), 128 bytes of nibbles as in `Q4_K`.
 
-use super::{Affine, Codes, FormatInfo, k_scales, nibbles};
+use super::{Affine, Codes, Encoder, FormatInfo, Scales, expand, k_scales, nibbles};
 
 const ELEMENTS: usize = 256;
 const BYTES: usize = 176;
@@ -14,15 +14,20 @@ pub(super) const INFO: FormatInfo = FormatInfo {
     gguf_id: 13,
     elements: ELEMENTS,
     bytes: BYTES,
-    dequantize,
-    quantize,
-    affine: Some(Affine {
-        sub_block: 32,
-        codes: Codes::Unsigned5,
-        half_scales: false,
-        zero_point: None,
-        split,
-    }),
+    dequantize: |block, out| expand(&AFFINE, block, out),
+    encoder: Encoder::Rounding {
+        quantize,
+        error: 0.12,
+    },
+    affine: Some(AFFINE),
+};
+
+const AFFINE: Affine = Affine {
+    sub_block: 32,
+    codes: Codes::Unsigned5,
+    scales: Scales::Single,
+    zero_point: None,
+    split,
 };
 
 fn split(block: &[u8], codes: &mut [u8], scales: &mut [f32], offsets: &mut [f32]) {
@@ -33,14 +38,6 @@ fn split(block: &[u8], codes: &mut [u8], scales: &mut [f32], offsets: &mut [f32]
     }
     for (i, code) in codes.iter_mut().enumerate() {
         *code |= (high[i % 32] >> (i / 32) & 1) << 4;
-    }
-}
-
-fn dequantize(block: &[u8], out: &mut [f32]) {
-    let (mut codes, mut scales, mut offsets) = ([0; ELEMENTS], [0.0; 8], [0.0; 8]);
-    split(block, &mut codes, &mut scales, &mut offsets);
-    for (i, value) in out.iter_mut().enumerate() {
-        *value = scales[i / 32] * f32::from(codes[i]) + offsets[i / 32];
     }
 }
 

@@ -4,7 +4,7 @@
 //! Each half of 128 elements uses 64 nibble bytes and 32 pair bytes: element `32·j + l` takes the
 //! nibble `j / 2` of byte `32·(j % 2) + l` and the bit pair `j` of byte `l`, for `j` in 0..4.
 
-use super::{Affine, Codes, FormatInfo, extreme, half_at, put_half};
+use super::{Affine, Codes, Encoder, FormatInfo, Scales, expand, extreme, half_at, put_half};
 
 const ELEMENTS: usize = 256;
 const BYTES: usize = 210;
@@ -17,15 +17,20 @@ pub(super) const INFO: FormatInfo = FormatInfo {
     gguf_id: 14,
     elements: ELEMENTS,
     bytes: BYTES,
-    dequantize,
-    quantize,
-    affine: Some(Affine {
-        sub_block: 16,
-        codes: Codes::Unsigned6,
-        half_scales: false,
-        zero_point: Some(32),
-        split,
-    }),
+    dequantize: |block, out| expand(&AFFINE, block, out),
+    encoder: Encoder::Rounding {
+        quantize,
+        error: 0.05,
+    },
+    affine: Some(AFFINE),
+};
+
+const AFFINE: Affine = Affine {
+    sub_block: 16,
+    codes: Codes::Unsigned6,
+    scales: Scales::Single,
+    zero_point: Some(32),
+    split,
 };
 
 /// The byte and shift of element `i`'s nibble, and the byte and shift of its bit pair.
@@ -46,22 +51,11 @@ fn codes_of(block: &[u8], codes: &mut [u8]) {
     }
 }
 
-fn split(block: &[u8], codes: &mut [u8], scales: &mut [f32], offsets: &mut [f32]) {
+fn split(block: &[u8], codes: &mut [u8], scales: &mut [f32], _: &mut [f32]) {
     codes_of(block, codes);
     let d = half_at(block, D);
     for j in 0..16 {
         scales[j] = d * f32::from(block[SCALES + j].cast_signed());
-        offsets[j] = -32.0 * scales[j];
-    }
-}
-
-fn dequantize(block: &[u8], out: &mut [f32]) {
-    let mut codes = [0; ELEMENTS];
-    codes_of(block, &mut codes);
-    let d = half_at(block, D);
-    for (i, value) in out.iter_mut().enumerate() {
-        let scale = d * f32::from(block[SCALES + i / 16].cast_signed());
-        *value = scale * (f32::from(codes[i]) - 32.0);
     }
 }
 

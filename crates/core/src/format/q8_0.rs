@@ -2,7 +2,7 @@
 //!
 //! Layout: `d: f16`, 32 bytes.
 
-use super::{Affine, Codes, FormatInfo, extreme, half_at, put_half};
+use super::{Affine, Codes, Encoder, FormatInfo, Scales, expand, extreme, half_at, put_half};
 
 const ELEMENTS: usize = 32;
 const BYTES: usize = 34;
@@ -13,28 +13,25 @@ pub(super) const INFO: FormatInfo = FormatInfo {
     gguf_id: 8,
     elements: ELEMENTS,
     bytes: BYTES,
-    dequantize,
-    quantize,
-    affine: Some(Affine {
-        sub_block: 32,
-        codes: Codes::Signed8,
-        half_scales: true,
-        zero_point: Some(0),
-        split,
-    }),
+    dequantize: |block, out| expand(&AFFINE, block, out),
+    encoder: Encoder::Rounding {
+        quantize,
+        error: 0.006,
+    },
+    affine: Some(AFFINE),
 };
 
-fn dequantize(block: &[u8], out: &mut [f32]) {
-    let d = half_at(block, 0);
-    for (value, &byte) in out.iter_mut().zip(&block[2..]) {
-        *value = d * f32::from(byte.cast_signed());
-    }
-}
+const AFFINE: Affine = Affine {
+    sub_block: 32,
+    codes: Codes::Signed8,
+    scales: Scales::Half,
+    zero_point: Some(0),
+    split,
+};
 
-fn split(block: &[u8], codes: &mut [u8], scales: &mut [f32], offsets: &mut [f32]) {
+fn split(block: &[u8], codes: &mut [u8], scales: &mut [f32], _: &mut [f32]) {
     codes.copy_from_slice(&block[2..]);
     scales[0] = half_at(block, 0);
-    offsets[0] = 0.0;
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "clamped first")]

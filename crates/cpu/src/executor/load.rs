@@ -5,6 +5,7 @@ use super::workspace::{Sizes, Workspace};
 use super::{Cpu, CpuConfig, Weight};
 use crate::kv::{BLOCK_SIZE, KvCache, MAX_HEAD_DIM};
 use crate::memory::OutOfMemory;
+use crate::quant::kernels::Form;
 use crate::quant::matrix::{Packer, stored_bytes};
 use crate::team::Team;
 use forthwith_core::program::{Phase, Program, WeightSpec};
@@ -155,7 +156,7 @@ fn check(program: &Program) -> Result<(), LoadError> {
     for phase in &program.phases {
         for id in phase.matrices() {
             let weight = program.weight(id);
-            let blocks = weight.format.info().affine.is_some();
+            let blocks = !Form::of(weight.format).reads_plain();
             if weight.rows < 2 || (blocks && !weight.cols.is_multiple_of(32)) {
                 return Err(LoadError::Unsupported(format!(
                     "a product with tensor `{}` of shape [{}, {}]",

@@ -239,6 +239,15 @@ impl<const AVX512: bool> Lanes for Narrow<AVX512> {
     }
 
     #[inline(always)]
+    fn look_up(self, table: &[u8; 16], index: __m256i) -> __m256i {
+        // SAFETY: sixteen bytes are readable at `table`; the token proves the features.
+        unsafe {
+            let table = _mm_loadu_si128(table.as_ptr().cast());
+            _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), index)
+        }
+    }
+
+    #[inline(always)]
     fn shift_right16<const N: i32>(self, a: __m256i) -> __m256i {
         op!(_mm256_srli_epi16::<N>(a))
     }

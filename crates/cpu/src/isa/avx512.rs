@@ -232,6 +232,15 @@ impl Lanes for Wide {
     }
 
     #[inline(always)]
+    fn look_up(self, table: &[u8; 16], index: __m512i) -> __m512i {
+        // SAFETY: sixteen bytes are readable at `table`; the token proves the features.
+        unsafe {
+            let table = _mm_loadu_si128(table.as_ptr().cast());
+            _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), index)
+        }
+    }
+
+    #[inline(always)]
     fn shift_right16<const N: i32>(self, a: __m512i) -> __m512i {
         op!(_mm512_srl_epi16(a, _mm_cvtsi32_si128(N)))
     }

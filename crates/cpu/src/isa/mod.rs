@@ -106,6 +106,8 @@ pub(crate) trait Lanes: Copy + Send + Sync {
     fn and(self, a: Self::I, b: Self::I) -> Self::I;
     fn or(self, a: Self::I, b: Self::I) -> Self::I;
     fn xor(self, a: Self::I, b: Self::I) -> Self::I;
+    /// The byte of `table` that each byte of `index` names; callers prove that all are below 16.
+    fn look_up(self, table: &[u8; 16], index: Self::I) -> Self::I;
     /// Shifts each 16-bit lane right, zeros in.
     fn shift_right16<const N: i32>(self, a: Self::I) -> Self::I;
     /// Shifts each 16-bit lane left, zeros in.

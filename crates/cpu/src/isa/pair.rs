@@ -129,6 +129,14 @@ impl<L: Lanes> Lanes for Pair<L> {
     }
 
     #[inline(always)]
+    fn look_up(self, table: &[u8; 16], index: Self::I) -> Self::I {
+        (
+            self.0.look_up(table, index.0),
+            self.0.look_up(table, index.1),
+        )
+    }
+
+    #[inline(always)]
     fn shift_right16<const N: i32>(self, a: Self::I) -> Self::I {
         (
             self.0.shift_right16::<N>(a.0),

@@ -220,6 +220,11 @@ impl Lanes for Scalar {
     }
 
     #[inline(always)]
+    fn look_up(self, table: &[u8; 16], index: Bytes) -> Bytes {
+        index.map(|byte| table[usize::from(byte & 0x0f)])
+    }
+
+    #[inline(always)]
     fn shift_right16<const N: i32>(self, a: Bytes) -> Bytes {
         from_words(words(a).map(|word| (word.cast_unsigned() >> N).cast_signed()))
     }

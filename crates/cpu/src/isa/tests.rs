@@ -7,6 +7,7 @@ struct Operands {
     b: [f32; 16],
     x: [u8; 64],
     y: [u8; 64],
+    table: [u8; 16],
 }
 
 /// Runs every operation and returns all results as bits: the narrow vectors half by half, then the
@@ -75,6 +76,7 @@ fn operations<L: Lanes>(isa: L, operands: &Operands, first: usize) -> Vec<Vec<u3
             isa.and(x, y),
             isa.or(x, y),
             isa.xor(x, y),
+            isa.look_up(&operands.table, isa.and(x, isa.splat_byte(15))),
             isa.shift_right16::<4>(x),
             isa.shift_left16::<2>(x),
             isa.add16(x, y),
@@ -129,7 +131,8 @@ proptest! {
         x in proptest::collection::vec(any::<u8>(), 64),
         y in proptest::collection::vec(-127_i8..=127, 64),
     ) {
-        let mut operands = Operands { a, b, x: [0; 64], y: [0; 64] };
+        let table = std::array::from_fn(|i| x[4 * i]);
+        let mut operands = Operands { a, b, x: [0; 64], y: [0; 64], table };
         operands.x.copy_from_slice(&x);
         for (to, from) in operands.y.iter_mut().zip(y) {
             *to = from.cast_unsigned();

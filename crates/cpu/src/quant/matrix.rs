@@ -2,9 +2,9 @@
 
 use super::activations::ActivationsView;
 use super::dense::DenseProduct;
+use super::kernels::{Form, Product};
 pub(crate) use super::layout::LANES;
-use super::layout::{COLUMNS, EXPANDED_RECORD, Packed, Recipe, STORED};
-use super::packed::GroupProduct;
+use super::layout::{COLUMNS, EXPANDED_RECORD, Recipe};
 use crate::isa::IsaChoice;
 use crate::kv::{BrainStore, HalfStore, SingleStore};
 use crate::memory::{Buffer, OutOfMemory};
@@ -30,7 +30,7 @@ pub(crate) fn panel_bytes(cols: usize) -> usize {
 pub(crate) struct Matrix {
     pub(crate) rows: usize,
     pub(crate) cols: usize,
-    format: Format,
+    form: Form,
     group_bytes: usize,
     /// What all matrices of a model lie in.
     memory: Arc<Buffer<u8>>,
@@ -44,10 +44,7 @@ pub(crate) fn stored_bytes(spec: &WeightSpec) -> usize {
 }
 
 fn group_bytes(format: Format, cols: usize) -> usize {
-    match &format.info().affine {
-        Some(affine) => cols / COLUMNS * Recipe::of(affine).record(),
-        None => cols * LANES * format.info().bytes,
-    }
+    Form::of(format).group_bytes(cols)
 }
 
 /// Packs the matrices of a model one behind the other into memory of its own: many are smaller than
@@ -125,7 +122,7 @@ impl Packer {
             Matrix {
                 rows,
                 cols,
-                format,
+                form: Form::of(format),
                 group_bytes: group_bytes(format, cols),
                 memory: Arc::clone(&memory),
                 start: place.start,
@@ -142,7 +139,7 @@ impl Matrix {
 
     /// Whether products read the plain rows of activations.
     pub(crate) fn reads_plain(&self) -> bool {
-        self.format.info().affine.is_none()
+        self.form.reads_plain()
     }
 
     fn group(&self, group: usize) -> &[u8] {
@@ -153,17 +150,19 @@ impl Matrix {
     /// Expands one row.
     pub(crate) fn read_row(&self, row: usize, out: &mut [f32]) {
         let (group, lane) = (self.group(row / LANES), row % LANES);
-        let info = self.format.info();
-        if let Some(affine) = &info.affine {
-            let recipe = Recipe::of(affine);
-            let records = group.chunks_exact(recipe.record());
-            for (record, out) in records.zip(out.chunks_exact_mut(COLUMNS)) {
-                recipe.read(record, lane, out);
+        match self.form {
+            Form::Packed(kernel) => {
+                let records = group.chunks_exact(kernel.recipe.record());
+                for (record, out) in records.zip(out.chunks_exact_mut(COLUMNS)) {
+                    kernel.recipe.read(record, lane, out);
+                }
             }
-        } else {
-            for (column, out) in group.chunks_exact(LANES * info.bytes).zip(out) {
-                let element = &column[lane * info.bytes..(lane + 1) * info.bytes];
-                (info.dequantize)(element, std::slice::from_mut(out));
+            Form::Dense(format) => {
+                let size = format.info().bytes;
+                for (column, out) in group.chunks_exact(LANES * size).zip(out) {
+                    let element = &column[lane * size..(lane + 1) * size];
+                    format.dequantize(element, std::slice::from_mut(out));
+                }
             }
         }
     }
@@ -179,18 +178,6 @@ impl Matrix {
     ) {
         assert_eq!(activations.cols, self.cols, "activations match the matrix");
         let group = self.group(group);
-        macro_rules! packed {
-            ($bits:literal, $sub:literal, $half:literal, $zero:expr) => {
-                isa.run(GroupProduct {
-                    group,
-                    activations,
-                    rows: tokens,
-                    out,
-                    panel,
-                    layout: PhantomData::<Packed<$bits, $sub, $half, { $zero }>>,
-                })
-            };
-        }
         macro_rules! dense {
             ($store:ident) => {
                 isa.run(DenseProduct {
@@ -202,18 +189,20 @@ impl Matrix {
                 })
             };
         }
-        match self.format {
-            Format::F32 => dense!(SingleStore),
-            Format::F16 => dense!(HalfStore),
-            Format::BF16 => dense!(BrainStore),
-            Format::Q4_0 => packed!(4, 32, true, 8),
-            Format::Q4_1 => packed!(4, 32, true, STORED),
-            Format::Q5_0 => packed!(5, 32, true, 16),
-            Format::Q5_1 => packed!(5, 32, true, STORED),
-            Format::Q8_0 => packed!(8, 32, true, 0),
-            Format::Q4_K => packed!(4, 32, false, STORED),
-            Format::Q5_K => packed!(5, 32, false, STORED),
-            Format::Q6_K => packed!(6, 16, false, 32),
+        match self.form {
+            Form::Packed(kernel) => (kernel.run)(
+                isa,
+                Product {
+                    group,
+                    activations,
+                    rows: tokens,
+                    out,
+                    panel,
+                },
+            ),
+            Form::Dense(Format::F16) => dense!(HalfStore),
+            Form::Dense(Format::BF16) => dense!(BrainStore),
+            Form::Dense(_) => dense!(SingleStore),
         }
     }
 }
@@ -245,31 +234,47 @@ fn pack_run(
 
 /// Packs rows `first..first + 16` (those that exist) into a zeroed group.
 fn pack_group(view: &TensorView<'_>, first: usize, group: &mut [u8]) {
-    let info = view.format.info();
     for lane in 0..LANES.min(view.rows - first) {
         let row = view.row(first + lane);
-        let Some(affine) = &info.affine else {
-            let places = group.chunks_exact_mut(LANES * info.bytes);
-            for (element, place) in row.chunks_exact(info.bytes).zip(places) {
-                place[lane * info.bytes..(lane + 1) * info.bytes].copy_from_slice(element);
+        match Form::of(view.format) {
+            Form::Packed(kernel) => pack_codes(view.format, row, kernel.recipe, lane, group),
+            Form::Dense(format) if format == view.format => {
+                interleave(row, format.info().bytes, lane, group);
             }
-            continue;
-        };
-        let recipe = Recipe::of(affine);
-        let subs = info.elements / affine.sub_block;
-        let (mut codes, mut scales) = (vec![0; info.elements], vec![0.0; subs]);
-        let mut offsets = vec![0.0; subs];
-        let mut records = group.chunks_exact_mut(recipe.record());
-        for block in row.chunks_exact(info.bytes) {
-            (affine.split)(block, &mut codes, &mut scales, &mut offsets);
-            let per_record = COLUMNS / affine.sub_block;
-            for (r, codes) in codes.chunks_exact(COLUMNS).enumerate() {
-                let record = records.next().expect("a row's blocks fill its records");
-                recipe.put_codes(record, lane, codes);
-                for sub in 0..per_record {
-                    let at = r * per_record + sub;
-                    recipe.put_affine(record, lane, sub, (scales[at], offsets[at]));
-                }
+            Form::Dense(format) => {
+                let mut values = vec![0.0; view.cols];
+                view.format.dequantize(row, &mut values);
+                interleave(&format.quantize(&values), format.info().bytes, lane, group);
+            }
+        }
+    }
+}
+
+/// Puts a row of elements of `size` bytes into its lane.
+fn interleave(row: &[u8], size: usize, lane: usize, group: &mut [u8]) {
+    let places = group.chunks_exact_mut(LANES * size);
+    for (element, place) in row.chunks_exact(size).zip(places) {
+        place[lane * size..(lane + 1) * size].copy_from_slice(element);
+    }
+}
+
+fn pack_codes(format: Format, row: &[u8], recipe: Recipe, lane: usize, group: &mut [u8]) {
+    let info = format.info();
+    let affine = info.affine.as_ref().expect("packed formats have codes");
+    let subs = info.elements / affine.sub_block;
+    let (mut codes, mut scales) = (vec![0; info.elements], vec![0.0; subs]);
+    let mut offsets = vec![0.0; subs];
+    let mut records = group.chunks_exact_mut(recipe.record());
+    for block in row.chunks_exact(info.bytes) {
+        (affine.split)(block, &mut codes, &mut scales, &mut offsets);
+        recipe.convert(affine, &mut codes);
+        let per_record = COLUMNS / affine.sub_block;
+        for (r, codes) in codes.chunks_exact(COLUMNS).enumerate() {
+            let record = records.next().expect("a row's blocks fill its records");
+            recipe.put_codes(record, lane, codes);
+            for sub in 0..per_record {
+                let at = r * per_record + sub;
+                recipe.put_affine(record, lane, sub, (scales[at], offsets[at]));
             }
         }
     }
@@ -341,6 +346,7 @@ pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
 mod tests {
     use super::super::activations::{self, Activations};
     use super::*;
+    use forthwith_core::conformance::encode;
     use proptest::prelude::*;
 
     fn random_floats(len: usize) -> impl Strategy<Value = Vec<f32>> {
@@ -442,7 +448,7 @@ mod tests {
             for &format in Format::ALL {
                 let weights = &weights[..rows * 256];
                 let x = &x[..tokens * 256];
-                let bytes = format.quantize(weights);
+                let bytes = encode(format, weights);
                 let view = TensorView { name: "w", format, rows, cols: 256, bytes: &bytes };
                 let matrix = pack(&view, 2);
                 let seen = if matrix.reads_plain() {
@@ -466,7 +472,7 @@ mod tests {
             tokens in few_or_many(), weights in random_floats(16 * 256), x in random_floats(46 * 256),
         ) {
             for &format in Format::ALL {
-                let bytes = format.quantize(&weights);
+                let bytes = encode(format, &weights);
                 let view = TensorView { name: "w", format, rows: 16, cols: 256, bytes: &bytes };
                 let matrix = pack(&view, 1);
                 let x = &x[..tokens * 256];
@@ -489,7 +495,8 @@ mod tests {
     fn extreme_codes_do_not_overflow() {
         // All codes at their maximum against activations of ±127 in every combination of sign.
         for &format in Format::ALL {
-            let bytes = format.quantize(
+            let bytes = encode(
+                format,
                 &(0..512)
                     .map(|i| if i % 8 == 7 { -1.0 } else { 1.0 })
                     .collect::<Vec<f32>>(),
@@ -525,7 +532,7 @@ mod tests {
             let values: Vec<f32> = (0..11 * 256_u16)
                 .map(|i| f32::from(i % 97) / 50.0 - 1.0)
                 .collect();
-            let bytes = format.quantize(&values);
+            let bytes = encode(format, &values);
             let view = TensorView {
                 name: "w",
                 format,

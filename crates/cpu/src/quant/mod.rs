@@ -1,7 +1,9 @@
 //! Matrices as the CPU stores them, and products of them with rows of activations.
 
 pub(crate) mod activations;
+mod codes;
 mod dense;
+pub(crate) mod kernels;
 mod layout;
 pub(crate) mod matrix;
 mod packed;

@@ -13,7 +13,7 @@ const PREFETCH: usize = 2048;
 /// `out[t, lane] = Σ_k weight[lane, k] · activation[t, k]` for one group of sixteen rows.
 ///
 /// Integer sums are exact: with codes of at most 15, 31 and 63 and activations of at most 127,
-/// eight, four and two products of neighbouring bytes stay below 32768 (30480, 31496, 32004), and
+/// eight, four and two pairs of neighbouring products stay below 32768 (30480, 31496, 32004), and
 /// signed bytes give at most 2·128·127 = 32512. Floats accumulate over records in order, so the
 /// result does not depend on how many rows are computed together.
 ///
@@ -204,10 +204,11 @@ unsafe fn tile<V: Lanes, L: Layout, const C: usize, const STREAM: bool>(
                     lanes.prefetch(record.wrapping_add(PREFETCH + 64 * line));
                 }
             }
-            let dots = if V::DOTS {
-                fused_dots::<V, L, C>(lanes, record, &row, r)
-            } else if L::BITS == 8 {
+            let signed = L::BITS == 8 && !(V::DOTS && L::RAISED);
+            let dots = if signed {
                 signed_dots::<V, L, C>(lanes, record, &row, r)
+            } else if V::DOTS {
+                fused_dots::<V, L, C>(lanes, record, &row, r)
             } else {
                 word_dots::<V, L, C>(lanes, record, &row, r)
             };
@@ -245,7 +246,7 @@ unsafe fn fused_dots<V: Lanes, L: Layout, const C: usize>(
     // SAFETY: the caller vouches for the record and the rows.
     unsafe {
         let mut dots = [[lanes.zero(); 2]; C];
-        if L::BITS == 8 {
+        if L::RAISED {
             for c in 0..C {
                 dots[c][0] = lanes.broadcast4(rows[c].biases.add(r).cast());
             }
@@ -287,7 +288,11 @@ unsafe fn signed_dots<V: Lanes, L: Layout, const C: usize>(
                 let b = lanes.apply_sign(lanes.broadcast4(codes.add(16)), high);
                 let a = lanes.add_pairs16(lanes.multiply_add_bytes(low_size, a));
                 let b = lanes.add_pairs16(lanes.multiply_add_bytes(high_size, b));
-                dots[c][0] = lanes.add32(dots[c][0], lanes.add32(a, b));
+                if L::SUB == 16 {
+                    dots[c] = [lanes.add32(dots[c][0], a), lanes.add32(dots[c][1], b)];
+                } else {
+                    dots[c][0] = lanes.add32(dots[c][0], lanes.add32(a, b));
+                }
             }
         }
         dots
@@ -308,7 +313,9 @@ unsafe fn word_dots<V: Lanes, L: Layout, const C: usize>(
     // SAFETY: the caller vouches for the record and the rows.
     unsafe {
         let mut dots = [[lanes.zero(); 2]; C];
-        // Vectors whose 16-bit sums may be added before they are widened.
+        // Whether all products of the record may be added before they are widened.
+        let whole = L::BITS <= 4 && L::SUB == COLUMNS;
+        // Vectors whose products may.
         let run = if L::BITS == 6 { 2 } else { 4 };
         for start in (0..4).step_by(run) {
             let mut words = [[lanes.zero(); 2]; C];
@@ -318,7 +325,7 @@ unsafe fn word_dots<V: Lanes, L: Layout, const C: usize>(
                     let codes = rows[c].codes.add(r * COLUMNS + 4 * v);
                     let a = lanes.multiply_add_bytes(low, lanes.broadcast4(codes));
                     let b = lanes.multiply_add_bytes(high, lanes.broadcast4(codes.add(16)));
-                    if L::BITS == 4 {
+                    if whole {
                         words[c][0] = lanes.add16(words[c][0], lanes.add16(a, b));
                     } else {
                         words[c][0] = lanes.add16(words[c][0], a);
@@ -328,7 +335,7 @@ unsafe fn word_dots<V: Lanes, L: Layout, const C: usize>(
             }
             for c in 0..C {
                 let low = lanes.add_pairs16(words[c][0]);
-                if L::BITS == 4 {
+                if whole {
                     dots[c][0] = low;
                     continue;
                 }
