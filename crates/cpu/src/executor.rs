@@ -3,6 +3,7 @@
 mod attention;
 mod load;
 mod places;
+mod products;
 mod profile;
 mod workspace;
 
@@ -288,56 +289,6 @@ impl<'a> Step<'a> {
         (activations, count)
     }
 
-    /// Hands the items `0..total` of a phase out to all members, in runs.
-    fn take(&self, member: Member<'_>, counter: usize, total: usize, mut work: impl FnMut(usize)) {
-        let run = total.div_ceil(member.members * 8).max(1);
-        loop {
-            let start = self.counters[counter].fetch_add(run, Ordering::Relaxed);
-            if start >= total {
-                return;
-            }
-            (start..(start + run).min(total)).for_each(&mut work);
-        }
-    }
-
-    /// Multiplies the groups of `matrices` and hands each tile of `[rows, 16]` to
-    /// `sink(matrix, group, tile)`.
-    fn products(
-        &self,
-        (member, counter): (Member<'_>, usize),
-        matrices: &[&Matrix],
-        input: Input<'_>,
-        scratch: &mut Scratch<'_>,
-        sink: impl Fn(usize, usize, &[f32]),
-    ) {
-        let total: usize = matrices.iter().map(|matrix| matrix.groups()).sum();
-        self.take(member, counter, total, |mut group| {
-            let mut which = 0;
-            while group >= matrices[which].groups() {
-                group -= matrices[which].groups();
-                which += 1;
-            }
-            let tile = &mut scratch.tile[..input.1 * LANES];
-            matrices[which].multiply(self.isa, group, input, tile, scratch.panel);
-            sink(which, group, tile);
-        });
-    }
-
-    /// Writes a tile into columns `column..` of rows of `width`, at most to column `end`.
-    fn put_tile(target: SharedSlice<'_, f32>, width: usize, columns: (usize, usize), tile: &[f32]) {
-        let count = LANES.min(columns.1 - columns.0);
-        for (row, lanes) in tile.as_chunks::<LANES>().0.iter().enumerate() {
-            let at = row * width + columns.0;
-            // SAFETY: the tile's group belongs to the member that multiplied it.
-            let place = unsafe { target.range_mut(at..at + count) };
-            match place.as_chunks_mut().0 {
-                // Of a known size, so that no function is called for it.
-                [place] => *place = *lanes,
-                _ => place.copy_from_slice(&lanes[..count]),
-            }
-        }
-    }
-
     fn qkv(
         &self,
         member: Member<'_>,
@@ -374,22 +325,25 @@ impl<'a> Step<'a> {
         let plain = gate.reads_plain() || up.reads_plain();
         let input = self.prepare(member, &self.residual(), Some(phase.norm), plain, scratch);
         let (size, isa) = (input.1 * LANES, self.isa);
-        self.take(member, counter, gate.groups(), |group| {
-            let gate_tile = &mut scratch.second_tile[..size];
-            gate.multiply(isa, group, input, gate_tile, scratch.panel);
-            let tile = &mut scratch.tile[..size];
-            up.multiply(isa, group, input, tile, scratch.panel);
-            isa.run(GatedUnit {
-                activation: phase.activation,
-                gate: gate_tile,
-                up: tile,
-            });
-            Self::put_tile(
-                self.space.gated,
-                gate.rows,
-                (group * LANES, gate.rows),
-                tile,
-            );
+        let together = gate.together(input.1).min(up.together(input.1));
+        self.take(member, counter, gate.groups(), |mut items| {
+            while !items.is_empty() {
+                let groups = items.start..items.start + together.min(items.len());
+                items.start = groups.end;
+                let gate_tiles = &mut scratch.second_tile[..groups.len() * size];
+                gate.multiply(isa, groups.clone(), input, gate_tiles, scratch.panel);
+                let tiles = &mut scratch.tile[..groups.len() * size];
+                up.multiply(isa, groups.clone(), input, tiles, scratch.panel);
+                isa.run(GatedUnit {
+                    activation: phase.activation,
+                    gate: gate_tiles,
+                    up: tiles,
+                });
+                for (group, tile) in groups.zip(tiles.chunks_exact(size)) {
+                    let columns = (group * LANES, gate.rows);
+                    Self::put_tile(self.space.gated, gate.rows, columns, tile);
+                }
+            }
         });
     }
 

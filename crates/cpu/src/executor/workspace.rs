@@ -2,7 +2,7 @@
 
 use crate::memory::{Buffer, OutOfMemory, SharedSlice};
 use crate::phases::attention::{Query, SPLIT};
-use crate::quant::{Activations, ActivationsView, LANES, panel_bytes};
+use crate::quant::{Activations, ActivationsView, FEW_TILES, LANES, panel_bytes};
 use forthwith_core::program::{Phase, Program};
 use forthwith_core::units::{Bytes, Tokens};
 
@@ -75,9 +75,14 @@ impl Sizes {
         SPLIT_TOKENS * self.splits * self.states
     }
 
+    /// Floats of the tiles of a product, `[groups, tokens, 16]`.
+    fn tile(self) -> usize {
+        self.tokens.max(FEW_TILES) * LANES
+    }
+
     /// Floats of one member, in whole cache lines so that no two members share one.
     fn member_floats(self) -> usize {
-        (2 * self.tokens * LANES + self.widest + 2 * self.tile_states).next_multiple_of(16)
+        (2 * self.tile() + self.widest + 2 * self.tile_states).next_multiple_of(16)
     }
 
     /// Bytes of one member's panel, in whole cache lines.
@@ -141,9 +146,9 @@ pub(super) struct WorkspaceView<'a> {
 
 /// One member's own memory.
 pub(super) struct Scratch<'a> {
-    /// `[tokens, 16]`
+    /// `[groups, tokens, 16]`
     pub(super) tile: &'a mut [f32],
-    /// `[tokens, 16]`
+    /// `[groups, tokens, 16]`
     pub(super) second_tile: &'a mut [f32],
     /// The widest row.
     pub(super) row: &'a mut [f32],
@@ -207,7 +212,7 @@ impl<'a> WorkspaceView<'a> {
                 self.queries.range_mut(part(sizes.tile_queries)),
             )
         };
-        let (tile, widest, states) = (sizes.tokens * LANES, sizes.widest, sizes.tile_states);
+        let (tile, widest, states) = (sizes.tile(), sizes.widest, sizes.tile_states);
         let (first, rest) = floats.split_at_mut(tile);
         let (second, rest) = rest.split_at_mut(tile);
         let (row, rest) = rest.split_at_mut(widest);

@@ -1,7 +1,7 @@
 //! A weight matrix in this backend's memory.
 
 use super::activations::ActivationsView;
-use super::dense::DenseProduct;
+use super::dense::{self, DenseProduct};
 use super::kernels::{Form, Product};
 pub(crate) use super::layout::LANES;
 use super::layout::{COLUMNS, EXPANDED_RECORD, Recipe};
@@ -13,6 +13,7 @@ use forthwith_core::format::Format;
 use forthwith_core::program::WeightSpec;
 use forthwith_core::shape::{ReadError, TensorView, WeightSource};
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -23,7 +24,7 @@ const RUN_BYTES: usize = 256 << 10;
 
 /// Scratch for one thread's products with matrices of `cols` columns, in bytes.
 pub(crate) fn panel_bytes(cols: usize) -> usize {
-    cols / COLUMNS * EXPANDED_RECORD
+    (cols / COLUMNS * EXPANDED_RECORD).max(dense::PANEL_BYTES)
 }
 
 /// A matrix in groups of sixteen rows; the last group is padded with zero rows.
@@ -142,14 +143,23 @@ impl Matrix {
         self.form.reads_plain()
     }
 
-    fn group(&self, group: usize) -> &[u8] {
-        let start = self.start + group * self.group_bytes;
-        &self.memory[start..start + self.group_bytes]
+    /// How many groups are best multiplied at a time by so many rows of activations.
+    pub(crate) fn together(&self, tokens: usize) -> usize {
+        match self.form {
+            Form::Packed(_) => 1,
+            Form::Dense(_) => dense::together(tokens),
+        }
+    }
+
+    fn stored(&self, groups: Range<usize>) -> &[u8] {
+        let place = |group: usize| self.start + group * self.group_bytes;
+        &self.memory[place(groups.start)..place(groups.end)]
     }
 
     /// Expands one row.
     pub(crate) fn read_row(&self, row: usize, out: &mut [f32]) {
-        let (group, lane) = (self.group(row / LANES), row % LANES);
+        let (group, lane) = (row / LANES, row % LANES);
+        let group = self.stored(group..group + 1);
         match self.form {
             Form::Packed(kernel) => {
                 let records = group.chunks_exact(kernel.recipe.record());
@@ -167,39 +177,44 @@ impl Matrix {
         }
     }
 
-    /// `out[t, lane]` for the sixteen rows of one group and the first `tokens` rows of activations.
+    /// `out[group, t, lane]` for the sixteen rows of each group and the first `tokens` rows of
+    /// activations.
     pub(crate) fn multiply(
         &self,
         isa: IsaChoice,
-        group: usize,
+        groups: Range<usize>,
         (activations, tokens): (ActivationsView<'_>, usize),
         out: &mut [f32],
         panel: &mut [u8],
     ) {
         assert_eq!(activations.cols, self.cols, "activations match the matrix");
-        let group = self.group(group);
+        let groups = self.stored(groups);
         macro_rules! dense {
             ($store:ident) => {
                 isa.run(DenseProduct {
-                    group,
+                    groups,
                     activations,
                     rows: tokens,
                     out,
+                    panel,
                     store: PhantomData::<$store>,
                 })
             };
         }
         match self.form {
-            Form::Packed(kernel) => (kernel.run)(
-                isa,
-                Product {
-                    group,
-                    activations,
-                    rows: tokens,
-                    out,
-                    panel,
-                },
-            ),
+            Form::Packed(kernel) => {
+                let outs = out.chunks_exact_mut(tokens * LANES);
+                for (group, out) in groups.chunks_exact(self.group_bytes).zip(outs) {
+                    let product = Product {
+                        group,
+                        activations,
+                        rows: tokens,
+                        out,
+                        panel,
+                    };
+                    (kernel.run)(isa, product);
+                }
+            }
             Form::Dense(Format::F16) => dense!(HalfStore),
             Form::Dense(Format::BF16) => dense!(BrainStore),
             Form::Dense(_) => dense!(SingleStore),
@@ -417,6 +432,11 @@ mod tests {
     }
 
     fn product(isa: IsaChoice, matrix: &Matrix, x: &[f32]) -> Vec<f32> {
+        product_of(isa, matrix, x, matrix.groups())
+    }
+
+    /// The product, so many groups at a time.
+    fn product_of(isa: IsaChoice, matrix: &Matrix, x: &[f32], together: usize) -> Vec<f32> {
         let tokens = x.len() / matrix.cols;
         let mut activations = Activations::new(tokens, matrix.cols).unwrap();
         let view = activations.view(matrix.cols);
@@ -425,13 +445,17 @@ mod tests {
             unsafe { view.put(isa, row, values, true) };
         }
         let mut out = vec![0.0; tokens * matrix.rows];
-        let mut tile = vec![0.0; tokens * LANES];
+        let mut tiles = vec![0.0; together * tokens * LANES];
         let mut panel = vec![0; panel_bytes(matrix.cols)];
-        for group in 0..matrix.groups() {
-            matrix.multiply(isa, group, (view, tokens), &mut tile, &mut panel);
-            for (t, lanes) in tile.chunks_exact(LANES).enumerate() {
+        for first in (0..matrix.groups()).step_by(together) {
+            let groups = first..(first + together).min(matrix.groups());
+            matrix.multiply(isa, groups.clone(), (view, tokens), &mut tiles, &mut panel);
+            for (group, tile) in groups.zip(tiles.chunks_exact(tokens * LANES)) {
                 let rows = LANES.min(matrix.rows - group * LANES);
-                out[t * matrix.rows + group * LANES..][..rows].copy_from_slice(&lanes[..rows]);
+                for (t, lanes) in tile.chunks_exact(LANES).enumerate() {
+                    let at = t * matrix.rows + group * LANES;
+                    out[at..at + rows].copy_from_slice(&lanes[..rows]);
+                }
             }
         }
         out
@@ -469,23 +493,28 @@ mod tests {
 
         #[test]
         fn neither_company_nor_isa_changes_a_bit(
-            tokens in few_or_many(), weights in random_floats(16 * 256), x in random_floats(46 * 256),
+            tokens in few_or_many(), cols in prop_oneof![Just(256_usize), Just(512)],
+            weights in random_floats(88 * 512), x in random_floats(46 * 512),
         ) {
             for &format in Format::ALL {
-                let bytes = encode(format, &weights);
-                let view = TensorView { name: "w", format, rows: 16, cols: 256, bytes: &bytes };
+                // Six groups: four and two at a time where rows are few.
+                let bytes = encode(format, &weights[..88 * cols]);
+                let view = TensorView { name: "w", format, rows: 88, cols, bytes: &bytes };
                 let matrix = pack(&view, 1);
-                let x = &x[..tokens * 256];
-                let first = product(IsaChoice::best(), &matrix, x);
+                let x = &x[..tokens * cols];
+                let bits = |values: &[f32]| -> Vec<u32> {
+                    values.iter().map(|value| value.to_bits()).collect()
+                };
+                let first = bits(&product(IsaChoice::best(), &matrix, x));
                 for isa in IsaChoice::available() {
                     let together = product(isa, &matrix, x);
-                    let alone: Vec<f32> =
-                        x.chunks_exact(256).flat_map(|x| product(isa, &matrix, x)).collect();
-                    let bits = |values: &[f32]| -> Vec<u32> {
-                        values.iter().map(|value| value.to_bits()).collect()
-                    };
-                    prop_assert_eq!(bits(&first), bits(&together), "{} {:?}", format, isa);
-                    prop_assert_eq!(bits(&together), bits(&alone), "{} {:?}", format, isa);
+                    prop_assert_eq!(&first, &bits(&together), "{} {:?}", format, isa);
+                    for groups in [1, 3] {
+                        let alone = x.chunks_exact(cols);
+                        let alone: Vec<f32> =
+                            alone.flat_map(|x| product_of(isa, &matrix, x, groups)).collect();
+                        prop_assert_eq!(&first, &bits(&alone), "{} {:?}", format, isa);
+                    }
                 }
             }
         }

@@ -9,4 +9,5 @@ pub(crate) mod matrix;
 mod packed;
 
 pub(crate) use activations::{Activations, ActivationsView};
+pub(crate) use dense::FEW_TILES;
 pub(crate) use matrix::{LANES, Matrix, panel_bytes};

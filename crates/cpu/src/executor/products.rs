@@ -1,0 +1,81 @@
+//! Products of a step: groups of matrices handed out to the team, tiles written where they belong.
+
+use super::workspace::Scratch;
+use super::{Input, Step};
+use crate::memory::SharedSlice;
+use crate::quant::{LANES, Matrix};
+use crate::team::Member;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+impl Step<'_> {
+    /// Hands the items `0..total` of a phase out to all members, in runs.
+    pub(super) fn take(
+        &self,
+        member: Member<'_>,
+        counter: usize,
+        total: usize,
+        mut work: impl FnMut(Range<usize>),
+    ) {
+        let run = total.div_ceil(member.members * 8).max(1);
+        loop {
+            let start = self.counters[counter].fetch_add(run, Ordering::Relaxed);
+            if start >= total {
+                return;
+            }
+            work(start..(start + run).min(total));
+        }
+    }
+
+    /// Multiplies the groups of `matrices` and hands each tile of `[rows, 16]` to
+    /// `sink(matrix, group, tile)`.
+    pub(super) fn products(
+        &self,
+        (member, counter): (Member<'_>, usize),
+        matrices: &[&Matrix],
+        input: Input<'_>,
+        scratch: &mut Scratch<'_>,
+        sink: impl Fn(usize, usize, &[f32]),
+    ) {
+        let total: usize = matrices.iter().map(|matrix| matrix.groups()).sum();
+        let size = input.1 * LANES;
+        self.take(member, counter, total, |mut items| {
+            while !items.is_empty() {
+                let (mut which, mut group) = (0, items.start);
+                while group >= matrices[which].groups() {
+                    group -= matrices[which].groups();
+                    which += 1;
+                }
+                let matrix = matrices[which];
+                let together = matrix.together(input.1).min(matrix.groups() - group);
+                let groups = group..group + together.min(items.len());
+                items.start += groups.len();
+                let tiles = &mut scratch.tile[..groups.len() * size];
+                matrix.multiply(self.isa, groups.clone(), input, tiles, scratch.panel);
+                for (group, tile) in groups.zip(tiles.chunks_exact(size)) {
+                    sink(which, group, tile);
+                }
+            }
+        });
+    }
+
+    /// Writes a tile into columns `column..` of rows of `width`, at most to column `end`.
+    pub(super) fn put_tile(
+        target: SharedSlice<'_, f32>,
+        width: usize,
+        columns: (usize, usize),
+        tile: &[f32],
+    ) {
+        let count = LANES.min(columns.1 - columns.0);
+        for (row, lanes) in tile.as_chunks::<LANES>().0.iter().enumerate() {
+            let at = row * width + columns.0;
+            // SAFETY: the tile's group belongs to the member that multiplied it.
+            let place = unsafe { target.range_mut(at..at + count) };
+            match place.as_chunks_mut().0 {
+                // Of a known size, so that no function is called for it.
+                [place] => *place = *lanes,
+                _ => place.copy_from_slice(&lanes[..count]),
+            }
+        }
+    }
+}
