@@ -9,6 +9,7 @@
 )]
 
 mod affinity;
+pub mod bench;
 mod executor;
 mod isa;
 mod kv;

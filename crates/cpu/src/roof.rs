@@ -18,8 +18,11 @@ const ROUNDS: usize = 5;
 pub struct Roof {
     /// Bytes a second, in 10⁹, read from memory in huge pages by all threads together.
     pub read_gb_s: f64,
-    /// Operations a second, in 10⁹, two for each product of bytes that is added to a sum of 32 bits.
+    /// Operations a second, in 10⁹, two for each product of bytes that is added to a sum: of 32 bits,
+    /// or of 16 bits that is widened before it can overflow, whichever the instruction set does faster.
     pub int8_gop_s: f64,
+    /// Operations a second, in 10⁹, two for each fused multiply-add of single floats.
+    pub f32_gop_s: f64,
 }
 
 /// The roof cannot be measured.
@@ -53,9 +56,12 @@ impl Roof {
         let lanes = isa.run(WideLanes);
         let operations = number(2 * 4 * lanes * SUMS * PRODUCT_ROUNDS * team.members());
         let multiply = median(&mut team, |_, _| isa.run(Multiply))?;
+        let float_operations = operations / 4.0;
+        let float = median(&mut team, |_, _| isa.run(MultiplyFloats))?;
         Ok(Self {
             read_gb_s: bytes / read.as_secs_f64() / 1e9,
             int8_gop_s: operations / multiply.as_secs_f64() / 1e9,
+            f32_gop_s: float_operations / float.as_secs_f64() / 1e9,
         })
     }
 }
@@ -130,13 +136,61 @@ impl Kernel for Multiply {
         let mut sums = [isa.zero(); SUMS];
         for _ in 0..PRODUCT_ROUNDS {
             codes = isa.xor(codes, flip);
-            for (index, sum) in sums.iter_mut().enumerate() {
-                // SAFETY: `data` holds as many of the widest vectors as there are sums.
-                let bytes = unsafe { isa.load_bytes(data.as_ptr().add(index * vector)) };
-                *sum = isa.dot(*sum, codes, bytes);
+            if I::DOTS {
+                for (index, sum) in sums.iter_mut().enumerate() {
+                    // SAFETY: `data` holds as many of the widest vectors as there are sums.
+                    let bytes = unsafe { isa.load_bytes(data.as_ptr().add(index * vector)) };
+                    *sum = isa.dot(*sum, codes, bytes);
+                }
+                continue;
             }
+            // Eight pairs of products of small codes fit 16 bits.
+            let mut words = [isa.zero(); 2];
+            for index in 0..SUMS {
+                // SAFETY: as above.
+                let bytes = unsafe { isa.load_bytes(data.as_ptr().add(index * vector)) };
+                let product = isa.multiply_add_bytes(codes, bytes);
+                words[index % 2] = isa.add16(words[index % 2], product);
+            }
+            let words = isa.add16(words[0], words[1]);
+            sums[0] = isa.add32(sums[0], isa.add_pairs16(words));
         }
         keep(isa, sums);
+    }
+}
+
+/// Multiplies floats in registers and adds the products up.
+struct MultiplyFloats;
+
+impl Kernel for MultiplyFloats {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<I: Isa>(self, isa: I) {
+        // As many sums as there are registers for.
+        if I::DOTS {
+            multiply_floats::<I::Wide, SUMS>(isa.wide());
+        } else {
+            multiply_floats::<I::Wide, 5>(isa.wide());
+        }
+    }
+}
+
+#[inline(always)]
+fn multiply_floats<L: Lanes, const N: usize>(isa: L) {
+    let (factor, other) = (std::hint::black_box(0.5), std::hint::black_box(1.0));
+    let (factor, other) = (isa.splat(factor), isa.splat(other));
+    let mut sums = [isa.splat(0.0); N];
+    for _ in 0..PRODUCT_ROUNDS * SUMS / N {
+        for sum in &mut sums {
+            *sum = isa.fma(*sum, factor, other);
+        }
+    }
+    for sum in sums {
+        let mut out = [0.0_f32; 16];
+        // SAFETY: `out` holds the widest vector.
+        unsafe { isa.store(out.as_mut_ptr(), sum) };
+        std::hint::black_box(&out);
     }
 }
 
