@@ -8,7 +8,9 @@ use forthwith_core::clock::SystemClock;
 use forthwith_core::executor::{Executor, KvGeometry};
 use forthwith_core::program::Program;
 use forthwith_core::units::{Blocks, Bytes, TokenId, Tokens};
-use forthwith_cpu::{BLOCK_SIZE, Cpu, CpuConfig, kv_block_bytes, weight_bytes, workspace_bytes};
+use forthwith_cpu::{
+    BLOCK_SIZE, Cpu, CpuConfig, expansions, kv_block_bytes, weight_bytes, workspace_bytes,
+};
 use forthwith_engine::budget::{KvMemory, Ledger, MemoryNeeds, sampling_bytes};
 use forthwith_engine::{Engine, EngineHandle};
 use forthwith_hub::{Hub, Located, Progress as _};
@@ -135,6 +137,9 @@ fn load_file(
     }
     reporter.note(&format!("{id}: {}", settings.compute));
     reporter.note(&format!("{id}: memory: {ledger}"));
+    for expansion in expansions(&program) {
+        reporter.note(&format!("{id}: {expansion}"));
+    }
     let config = CpuConfig {
         threads: settings.compute.threads,
         isa: settings.compute.isa,

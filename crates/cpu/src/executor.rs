@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use workspace::{Scratch, Workspace, WorkspaceView};
 
 pub(crate) use load::find;
-pub use load::{LoadError, weight_bytes};
+pub use load::{Expansion, LoadError, expansions, weight_bytes};
 pub use profile::{PHASE_NAMES, phase_kind};
 pub use workspace::workspace_bytes;
 

@@ -21,7 +21,8 @@ mod roof;
 mod team;
 pub use affinity::usable_cpus;
 pub use executor::{
-    Cpu, CpuConfig, LoadError, PHASE_NAMES, phase_kind, weight_bytes, workspace_bytes,
+    Cpu, CpuConfig, Expansion, LoadError, PHASE_NAMES, expansions, phase_kind, weight_bytes,
+    workspace_bytes,
 };
 pub use isa::{IsaChoice, UnknownIsa};
 pub use kv::{BLOCK_SIZE, KvFormat, UnknownKvFormat, kv_block_bytes};

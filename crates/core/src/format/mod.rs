@@ -7,10 +7,20 @@
 mod bf16;
 mod f16;
 mod f32;
+mod f64;
+mod grid;
+mod iq1_m;
+mod iq1_s;
+mod iq2_s;
+mod iq2_xs;
+mod iq2_xxs;
+mod iq3_s;
+mod iq3_xxs;
 mod iq4_nl;
 mod iq4_xs;
 mod k_scales;
 mod mxfp4;
+mod nvfp4;
 mod q2_k;
 mod q3_k;
 mod q4_0;
@@ -21,6 +31,7 @@ mod q5_1;
 mod q5_k;
 mod q6_k;
 mod q8_0;
+mod tq1_0;
 
 pub use iq4_nl::NONLINEAR;
 pub use mxfp4::MICROSCALING;
@@ -173,12 +184,32 @@ registry! {
     Q5_K = q5_k;
     /// 6-bit codes around 32, 8-bit scales per 16 in blocks of 256.
     Q6_K = q6_k;
+    /// 1.6 bits: points of a ternary grid, 3-bit scales per 32 in blocks of 256.
+    IQ1_S = iq1_s;
+    /// 1.8 bits: points of a ternary grid, 3-bit scales per 16 in blocks of 256.
+    IQ1_M = iq1_m;
+    /// 2.1 bits: points of a grid with signs, 4-bit scales per 32 in blocks of 256.
+    IQ2_XXS = iq2_xxs;
+    /// 2.3 bits: points of a grid with signs, 4-bit scales per 16 in blocks of 256.
+    IQ2_XS = iq2_xs;
+    /// 2.6 bits: points of a grid with signs, 4-bit scales per 16 in blocks of 256.
+    IQ2_S = iq2_s;
+    /// 3.1 bits: points of a grid with signs, 4-bit scales per 32 in blocks of 256.
+    IQ3_XXS = iq3_xxs;
+    /// 3.4 bits: points of a grid with signs, 4-bit scales per 32 in blocks of 256.
+    IQ3_S = iq3_s;
     /// Sixteen unevenly spaced values, one scale per 32.
     IQ4_NL = iq4_nl;
     /// The same with 6-bit scales per 32 in blocks of 256.
     IQ4_XS = iq4_xs;
     /// 4-bit floats, a power of two per 32.
     MXFP4 = mxfp4;
+    /// 4-bit floats, an 8-bit float per 16 in blocks of 64.
+    NVFP4 = nvfp4;
+    /// Ternary codes, five to a byte, one scale per 256.
+    TQ1_0 = tq1_0;
+    /// 64-bit floats.
+    F64 = f64;
 }
 
 impl Format {
@@ -262,6 +293,11 @@ fn expand(affine: &Affine, block: &[u8], out: &mut [f32]) {
             None => scales[sub] * code + offsets[sub],
         };
     }
+}
+
+/// Reads a word of 32 bits at a byte offset.
+fn word_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
 /// Reads a half float at a byte offset.

@@ -8,9 +8,12 @@ use crate::memory::OutOfMemory;
 use crate::quant::kernels::Form;
 use crate::quant::matrix::{Packer, stored_bytes};
 use crate::team::Team;
+use forthwith_core::format::Format;
 use forthwith_core::program::{Phase, Program, WeightSpec};
 use forthwith_core::shape::{ReadError, TensorView, WeightSource};
 use forthwith_core::units::Bytes;
+use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
@@ -30,7 +33,7 @@ pub enum LoadError {
         /// What the program says.
         expected: WeightSpec,
         /// What the source holds: rows, columns, format.
-        found: (usize, usize, forthwith_core::format::Format),
+        found: (usize, usize, Format),
     },
     /// The source's bytes could not be read.
     #[error("cannot read tensor `{name}`: {reason}")]
@@ -122,6 +125,54 @@ pub fn weight_bytes(program: &Program) -> Bytes {
         _ => stored_bytes(spec),
     };
     Bytes::new(program.weights.iter().map(stored).sum::<usize>() as u64)
+}
+
+/// Weights that are kept in another form than the file's, because no kernel reads them as stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expansion {
+    /// The format in the file.
+    pub format: Format,
+    /// What they become.
+    pub form: &'static str,
+    /// Their size in the file.
+    pub stored: Bytes,
+    /// Their size in memory.
+    pub memory: Bytes,
+}
+
+impl fmt::Display for Expansion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            format,
+            form,
+            stored,
+            memory,
+        } = self;
+        write!(
+            f,
+            "no kernel reads {format} as stored; kept as {form}: {memory} in memory for {stored} in the file"
+        )
+    }
+}
+
+/// What loading a program expands, one entry for each format.
+pub fn expansions(program: &Program) -> Vec<Expansion> {
+    let mut all: BTreeMap<Format, Expansion> = BTreeMap::new();
+    for spec in program.weights.iter().filter(|spec| spec.rows > 1) {
+        let Some(form) = Form::expansion(spec.format) else {
+            continue;
+        };
+        let memory = Bytes::new(stored_bytes(spec) as u64);
+        let entry = all.entry(spec.format).or_insert(Expansion {
+            format: spec.format,
+            form,
+            stored: Bytes::ZERO,
+            memory: Bytes::ZERO,
+        });
+        entry.stored += spec.bytes();
+        entry.memory += memory;
+    }
+    all.into_values().collect()
 }
 
 /// Finds a weight and holds it against its spec.

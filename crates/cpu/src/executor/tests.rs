@@ -1,7 +1,10 @@
 use super::*;
+use crate::quant::matrix::stored_bytes;
 use crate::{Arithmetic, Reference};
 use forthwith_core::conformance::{Load, TinyModel, cases, check};
 use forthwith_core::executor::Segment;
+use forthwith_core::format::Format;
+use forthwith_core::program::WeightSpec;
 use forthwith_core::units::{Blocks, TokenId};
 
 fn config(threads: usize, isa: IsaChoice) -> CpuConfig {
@@ -58,6 +61,50 @@ fn every_format_of_the_cache_conforms() {
             ..config(2, IsaChoice::best())
         });
     }
+}
+
+#[test]
+fn what_no_kernel_reads_is_said_with_its_size() {
+    for case in cases() {
+        let program = TinyModel::new(&case).program;
+        let size = |format| {
+            let of_format = |spec: &&WeightSpec| spec.rows > 1 && spec.format == format;
+            let specs = program.weights.iter().filter(of_format);
+            specs.fold((0, 0), |(file, memory), spec| {
+                (
+                    file + spec.bytes().get(),
+                    memory + stored_bytes(spec) as u64,
+                )
+            })
+        };
+        let said = expansions(&program);
+        for expansion in &said {
+            let sizes = (expansion.stored.get(), expansion.memory.get());
+            assert_eq!(sizes, size(expansion.format), "{expansion}");
+        }
+        for &format in Format::ALL {
+            let (file, memory) = size(format);
+            let silent = said.iter().all(|expansion| expansion.format != format);
+            // Padding to sixteen rows and wider scales are no expansion.
+            assert!(
+                !silent || memory <= 5 * file / 2,
+                "{}: {file} became {memory}",
+                case.name
+            );
+        }
+    }
+    let names = ["weights in IQ2_XS", "weights in F64", "weights in Q4_K"];
+    let texts = names.map(|name| {
+        let case = cases().into_iter().find(|case| case.name == name).unwrap();
+        let said = expansions(&TinyModel::new(&case).program);
+        said.iter().map(ToString::to_string).collect::<String>()
+    });
+    assert!(
+        texts[0].starts_with("no kernel reads IQ2_XS as stored; kept as signed bytes"),
+        "{texts:?}"
+    );
+    assert!(texts[1].contains("kept as F32, rounded"), "{texts:?}");
+    assert_eq!(texts[2], "");
 }
 
 fn run(model: &TinyModel, config: CpuConfig) -> Vec<u32> {

@@ -99,6 +99,17 @@ impl Form {
         kernel.map_or(Self::Dense(Format::F32), Self::Packed)
     }
 
+    /// What a format is expanded to, if no kernel reads its codes as they are stored.
+    pub(crate) fn expansion(format: Format) -> Option<&'static str> {
+        let info = format.info();
+        match Self::of(format) {
+            // Codes that alone take more room than the file's blocks.
+            Self::Packed(kernel) => (kernel.recipe.bits * info.elements > 8 * info.bytes)
+                .then_some("signed bytes with scales, exactly"),
+            Self::Dense(kept) => (kept != format).then_some("F32, rounded to the nearest"),
+        }
+    }
+
     /// Whether products read the plain rows of activations.
     pub(crate) fn reads_plain(self) -> bool {
         matches!(self, Self::Dense(_))
