@@ -32,6 +32,7 @@ mod q5_k;
 mod q6_k;
 mod q8_0;
 mod tq1_0;
+mod tq2_0;
 
 pub use iq4_nl::NONLINEAR;
 pub use mxfp4::MICROSCALING;
@@ -208,6 +209,8 @@ registry! {
     NVFP4 = nvfp4;
     /// Ternary codes, five to a byte, one scale per 256.
     TQ1_0 = tq1_0;
+    /// Ternary codes of 2 bits, one scale per 256.
+    TQ2_0 = tq2_0;
     /// 64-bit floats.
     F64 = f64;
 }
