@@ -120,11 +120,15 @@ fn gather(vectors: Vec<Option<Vec<f32>>>, packer: Packer) -> Vec<Weight> {
 
 /// The bytes of all weights as this backend keeps them.
 pub fn weight_bytes(program: &Program) -> Bytes {
-    let stored = |spec: &WeightSpec| match spec.rows {
+    let kept = program.weights.iter().map(kept_bytes);
+    Bytes::new(kept.sum::<usize>() as u64)
+}
+
+fn kept_bytes(spec: &WeightSpec) -> usize {
+    match spec.rows {
         1 => spec.cols * size_of::<f32>(),
         _ => stored_bytes(spec),
-    };
-    Bytes::new(program.weights.iter().map(stored).sum::<usize>() as u64)
+    }
 }
 
 /// Weights that are kept in another form than the file's, because no kernel reads them as stored.
@@ -158,11 +162,15 @@ impl fmt::Display for Expansion {
 /// What loading a program expands, one entry for each format.
 pub fn expansions(program: &Program) -> Vec<Expansion> {
     let mut all: BTreeMap<Format, Expansion> = BTreeMap::new();
-    for spec in program.weights.iter().filter(|spec| spec.rows > 1) {
+    for spec in &program.weights {
         let Some(form) = Form::expansion(spec.format) else {
             continue;
         };
-        let memory = Bytes::new(stored_bytes(spec) as u64);
+        // Vectors always become F32, which loses nothing but where matrices lose it too.
+        if spec.rows == 1 && !Form::of(spec.format).reads_plain() {
+            continue;
+        }
+        let memory = Bytes::new(kept_bytes(spec) as u64);
         let entry = all.entry(spec.format).or_insert(Expansion {
             format: spec.format,
             form,
