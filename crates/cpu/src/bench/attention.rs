@@ -94,6 +94,7 @@ fn case(
     let rows = noise(tokens * HEADS * HEAD_DIM);
     let size = TILE_TOKENS * GROUP * STATE;
     let (mut totals, mut states) = (vec![0.0; size], vec![0.0; size]);
+    let mut opened = vec![0.0; 2 * BLOCK * HEAD_DIM];
     let tiles: Vec<_> = (0..tokens)
         .step_by(TILE_TOKENS)
         .flat_map(|first| (0..KV_HEADS).map(move |head| (first, head)))
@@ -131,6 +132,7 @@ fn case(
                     split,
                     scoring,
                     states: &mut states,
+                    opened: &mut opened,
                 });
                 for query in 0..queries.len() {
                     isa.run(Merge {

@@ -219,6 +219,7 @@ impl Step<'_> {
                 split,
                 scoring,
                 states,
+                opened: scratch.opened,
             });
             for query in 0..queries.len() {
                 let total = state(scratch.totals, query, head_dim);
@@ -275,6 +276,7 @@ impl Step<'_> {
                 split,
                 scoring,
                 states,
+                opened: scratch.opened,
             });
         }
         member.barrier();

@@ -8,8 +8,12 @@ use crate::team::Member;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
+/// Up to this many tokens in a step, items of a phase are handed out in runs.
+const RUN_TOKENS: usize = 64;
+
 impl Step<'_> {
-    /// Hands the items `0..total` of a phase out to all members, in runs.
+    /// Hands the items `0..total` of a phase out to all members: in runs where an item is short, else
+    /// one by one, so that all finish together.
     pub(super) fn take(
         &self,
         member: Member<'_>,
@@ -17,7 +21,11 @@ impl Step<'_> {
         total: usize,
         mut work: impl FnMut(Range<usize>),
     ) {
-        let run = total.div_ceil(member.members * 8).max(1);
+        let run = if self.tokens() > RUN_TOKENS {
+            1
+        } else {
+            (total / (member.members * 8)).max(1)
+        };
         loop {
             let start = self.counters[counter].fetch_add(run, Ordering::Relaxed);
             if start >= total {

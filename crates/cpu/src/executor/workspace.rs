@@ -1,5 +1,6 @@
 //! The memory that a step works in, sized once at load.
 
+use crate::kv::BLOCK;
 use crate::memory::{Buffer, OutOfMemory, SharedSlice};
 use crate::phases::attention::{Query, SPLIT};
 use crate::quant::{Activations, ActivationsView, FEW_TILES, LANES, panel_bytes};
@@ -30,6 +31,8 @@ pub(super) struct Sizes {
     tile_states: usize,
     /// Queries of a tile.
     tile_queries: usize,
+    /// Floats of the keys and values of one head in one block.
+    opened: usize,
     splits: usize,
 }
 
@@ -41,11 +44,13 @@ impl Sizes {
             _ => false,
         });
         let (mut states, mut tile_states, mut tile_queries) = (0, 0, 0);
+        let mut opened = 0;
         for phase in &program.phases {
             if let Phase::Attention(phase) = phase {
                 let layer = program.kv_layers[phase.layer];
                 let size = layer.head_dim + 2;
                 states = states.max(phase.heads * size);
+                opened = opened.max(2 * BLOCK * layer.head_dim);
                 let queries = TILE_TOKENS * (phase.heads / layer.kv_heads);
                 tile_states = tile_states.max(queries * size);
                 tile_queries = tile_queries.max(queries);
@@ -67,6 +72,7 @@ impl Sizes {
             states,
             tile_states,
             tile_queries,
+            opened,
             splits: context.get().div_ceil(SPLIT).max(1),
         }
     }
@@ -82,7 +88,8 @@ impl Sizes {
 
     /// Floats of one member, in whole cache lines so that no two members share one.
     fn member_floats(self) -> usize {
-        (2 * self.tile() + self.widest + 2 * self.tile_states).next_multiple_of(16)
+        let tiles = 2 * self.tile() + 2 * self.tile_states;
+        (tiles + self.opened + self.widest).next_multiple_of(16)
     }
 
     /// Bytes of one member's panel, in whole cache lines.
@@ -156,6 +163,8 @@ pub(super) struct Scratch<'a> {
     pub(super) totals: &'a mut [f32],
     /// Softmax states of the same tile, of one split.
     pub(super) states: &'a mut [f32],
+    /// Keys and values of one head in one block, as single floats.
+    pub(super) opened: &'a mut [f32],
     /// The queries of that tile.
     pub(super) queries: &'a mut [Query],
     /// An expanded group of a matrix.
@@ -215,6 +224,7 @@ impl<'a> WorkspaceView<'a> {
         let (tile, widest, states) = (sizes.tile(), sizes.widest, sizes.tile_states);
         let (first, rest) = floats.split_at_mut(tile);
         let (second, rest) = rest.split_at_mut(tile);
+        let (opened, rest) = rest.split_at_mut(sizes.opened);
         let (row, rest) = rest.split_at_mut(widest);
         let (totals, rest) = rest.split_at_mut(states);
         Scratch {
@@ -223,6 +233,7 @@ impl<'a> WorkspaceView<'a> {
             row,
             totals,
             states: &mut rest[..states],
+            opened,
             queries,
             panel,
         }

@@ -122,6 +122,8 @@ pub(crate) trait Store: Copy + 'static {
     const FORMAT: KvFormat;
     /// Whether groups of [`SCALE_GROUP`] elements have scales.
     const SCALED: bool = matches!(Self::FORMAT, KvFormat::Q8_0);
+    /// Whether elements are narrower floats, which loading expands.
+    const NARROW: bool = matches!(Self::FORMAT, KvFormat::F16 | KvFormat::BF16);
 
     /// Neighbouring elements, without their scales.
     ///

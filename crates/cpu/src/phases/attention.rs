@@ -12,7 +12,7 @@
 mod tile;
 
 use crate::isa::math::exp_one;
-use crate::isa::{Isa, Kernel};
+use crate::isa::{Isa, Kernel, Lanes};
 use crate::kv::{BLOCK, BrainStore, ByteStore, HalfStore, KvFormat, KvView, SingleStore, Store};
 use crate::memory::Plain;
 use forthwith_core::units::BlockId;
@@ -23,6 +23,8 @@ use tile::BlockTile;
 /// Positions in one split.
 pub(crate) const SPLIT: usize = 512;
 const _: () = assert!(SPLIT.is_multiple_of(BLOCK));
+/// Above this many queries, keys and values are expanded to single floats before they are used.
+const OPEN_ABOVE: usize = 8;
 
 /// What a layer does to scores.
 #[derive(Clone, Copy)]
@@ -112,7 +114,8 @@ pub(crate) fn reset(state: &mut State<'_>) {
 /// Attends a tile of queries to the positions of one split; states are overwritten.
 ///
 /// # Shapes   queries: any number, sharing one key-value head; states: `[queries, head_dim + 2]`
-/// # Cost     reads each key and value once per four queries; `4·head_dim` operations per score
+/// # Cost     reads each key and value once per four queries, or expands it once and reads it once per
+///            six; `4·head_dim` operations per score
 pub(crate) struct AttendSplit<'a> {
     pub(crate) queries: &'a [Query],
     /// The rows that the queries lie in.
@@ -125,6 +128,8 @@ pub(crate) struct AttendSplit<'a> {
     pub(crate) split: usize,
     pub(crate) scoring: Scoring,
     pub(crate) states: &'a mut [f32],
+    /// Room for the keys and values of a block in single floats: `[2, 32, head_dim]`.
+    pub(crate) opened: &'a mut [f32],
 }
 
 impl Kernel for AttendSplit<'_> {
@@ -141,9 +146,12 @@ impl Kernel for AttendSplit<'_> {
     }
 }
 
+/// Keys and values of one head in one block.
+type Halves<'a> = (&'a [u8], &'a [u8]);
+
 impl AttendSplit<'_> {
     #[inline(always)]
-    fn attend<I: Isa, S: Store>(self, isa: I) {
+    fn attend<I: Isa, S: Store>(mut self, isa: I) {
         let head_dim = self.kv.layer().head_dim;
         for query in 0..self.queries.len() {
             reset(&mut state(self.states, query, head_dim));
@@ -152,49 +160,99 @@ impl AttendSplit<'_> {
         let ends = self.queries.iter().map(|query| query.end);
         let last = ends.max().unwrap_or(0);
         let end_block = last.div_ceil(BLOCK).min(first_block + SPLIT / BLOCK);
+        let opened = std::mem::take(&mut self.opened);
+        let (keys, values) = opened.split_at_mut(opened.len() / 2);
         for block in first_block..end_block {
-            let start = block * BLOCK;
-            let (id, head) = (self.blocks[block], self.kv_head);
-            // SAFETY: a barrier separates the writers of the cache from attention.
-            let (keys, values) = unsafe { (self.kv.keys(id, head), self.kv.values(id, head)) };
-            let after = self.blocks[(block + 1).min(end_block - 1)];
-            // SAFETY: as above.
-            let next = unsafe { (self.kv.keys(after, head), self.kv.values(after, head)) };
-            let mut at = 0;
-            while at < self.queries.len() {
-                let (first, end) = self.queries[at].within(start);
-                let mut run = 1;
-                while run < 4
-                    && at + run < self.queries.len()
-                    && self.queries[at + run].within(start) == (first, end)
-                {
-                    run += 1;
-                }
-                if first < end {
-                    let store = PhantomData::<S>;
-                    let tile = BlockTile {
-                        rows: self.rows,
-                        keys,
-                        values,
-                        head_dim,
-                        first,
-                        end,
-                        next: (at == 0).then_some((next.0.as_ptr(), next.1.as_ptr())),
-                        store,
-                    };
-                    let queries = &self.queries[at..at + run];
-                    let states = &mut self.states[at * (head_dim + 2)..];
-                    match run {
-                        1 => tile.attend::<I, 1>(isa, queries, self.scoring, states),
-                        2 => tile.attend::<I, 2>(isa, queries, self.scoring, states),
-                        3 => tile.attend::<I, 3>(isa, queries, self.scoring, states),
-                        _ => tile.attend::<I, 4>(isa, queries, self.scoring, states),
-                    }
-                }
-                at += run;
+            let here = self.halves(block);
+            let next = self.halves((block + 1).min(end_block - 1));
+            if S::NARROW && self.queries.len() > OPEN_ABOVE {
+                let size = BLOCK * head_dim;
+                let keys = open::<I, S>(isa, here.0, next.0, &mut keys[..size]);
+                let values = open::<I, S>(isa, here.1, next.1, &mut values[..size]);
+                self.block::<I, SingleStore>(isa, block, (keys, values), None);
+            } else {
+                let next = (next.0.as_ptr(), next.1.as_ptr());
+                self.block::<I, S>(isa, block, here, Some(next));
             }
         }
     }
+
+    fn halves<'a>(&self, block: usize) -> Halves<'a>
+    where
+        Self: 'a,
+    {
+        let id = self.blocks[block];
+        // SAFETY: a barrier separates the writers of the cache from attention.
+        unsafe {
+            (
+                self.kv.keys(id, self.kv_head),
+                self.kv.values(id, self.kv_head),
+            )
+        }
+    }
+
+    /// Carries all states on by one block; `next` is asked for meanwhile.
+    #[inline(always)]
+    fn block<I: Isa, S: Store>(
+        &mut self,
+        isa: I,
+        block: usize,
+        (keys, values): Halves<'_>,
+        next: Option<(*const u8, *const u8)>,
+    ) {
+        let (start, head_dim) = (block * BLOCK, self.kv.layer().head_dim);
+        let most = if S::NARROW || S::SCALED { 4 } else { 6 };
+        let mut at = 0;
+        while at < self.queries.len() {
+            let (first, end) = self.queries[at].within(start);
+            let mut run = 1;
+            while run < most
+                && at + run < self.queries.len()
+                && self.queries[at + run].within(start) == (first, end)
+            {
+                run += 1;
+            }
+            if first < end {
+                let store = PhantomData::<S>;
+                let tile = BlockTile {
+                    rows: self.rows,
+                    keys,
+                    values,
+                    head_dim,
+                    first,
+                    end,
+                    next: next.filter(|_| at == 0),
+                    store,
+                };
+                let queries = &self.queries[at..at + run];
+                let states = &mut self.states[at * (head_dim + 2)..];
+                match run {
+                    1 => tile.attend::<I, 1>(isa, queries, self.scoring, states),
+                    2 => tile.attend::<I, 2>(isa, queries, self.scoring, states),
+                    3 => tile.attend::<I, 3>(isa, queries, self.scoring, states),
+                    4 => tile.attend::<I, 4>(isa, queries, self.scoring, states),
+                    5 => tile.attend::<I, 5>(isa, queries, self.scoring, states),
+                    _ => tile.attend::<I, 6>(isa, queries, self.scoring, states),
+                }
+            }
+            at += run;
+        }
+    }
+}
+
+/// Expands one half of a block to single floats, once for all queries of a tile; asks for the same
+/// half of the next block meanwhile.
+#[inline(always)]
+fn open<'a, I: Isa, S: Store>(isa: I, half: &[u8], next: &[u8], out: &'a mut [f32]) -> &'a [u8] {
+    let (lanes, size) = (isa.wide(), S::FORMAT.element_bytes());
+    assert!(half.len() >= out.len() * size, "a half of a block");
+    for (index, out) in out.as_chunks_mut::<16>().0.iter_mut().enumerate() {
+        lanes.prefetch_far(next.as_ptr().wrapping_add(16 * size * index));
+        // SAFETY: sixteen elements are readable as asserted, and writable.
+        unsafe { lanes.store(out.as_mut_ptr(), S::load(lanes, half.as_ptr(), 16 * index)) };
+    }
+    // SAFETY: the same memory as bytes.
+    unsafe { std::slice::from_raw_parts(out.as_ptr().cast(), size_of_val(out)) }
 }
 
 /// Carries `total` on by the state of the next split.

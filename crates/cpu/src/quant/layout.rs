@@ -37,6 +37,8 @@ pub(crate) trait Layout: Copy {
     /// Whether codes of 8 bits become unsigned, too large by 128, where [`Lanes::DOTS`]: sums over
     /// 32 columns start at what that is too much by.
     const RAISED: bool = Self::BITS == 8 && Self::SUB == COLUMNS;
+    /// Whether a record begins with the eight vectors of codes, a byte each.
+    const PANEL: bool;
 
     /// The vectors of codes `j = v` and `j = v + 4`, for `v` in 0..4. Codes of 8 bits are signed
     /// unless [`Layout::RAISED`] and [`Lanes::DOTS`]; all others are unsigned.
@@ -94,6 +96,7 @@ impl<C: CodeForm, const SUB: usize, const SCALE: u32, const ZERO: i32> Layout
     const SUB: usize = SUB;
     const OFFSETS: bool = ZERO == STORED || ZERO + C::SHIFT != 0;
     const RECORD: usize = Self::RECIPE.record();
+    const PANEL: bool = false;
 
     #[inline(always)]
     unsafe fn pair<I: Lanes>(isa: I, record: *const u8, v: usize) -> (I::I, I::I) {
@@ -158,6 +161,7 @@ impl<L: Layout> Layout for Expanded<L> {
     const BITS: u32 = L::BITS;
     const SUB: usize = L::SUB;
     const OFFSETS: bool = L::OFFSETS;
+    const PANEL: bool = true;
     const RECORD: usize = (8 + 2 * Self::SUBS) * VECTOR;
 
     #[inline(always)]

@@ -1,12 +1,14 @@
 //! The product of packed groups with quantized rows.
 
 use super::activations::ActivationsView;
-use super::layout::{COLUMNS, Expanded, LANES, Layout};
+use super::layout::{COLUMNS, Expanded, LANES, Layout, VECTOR};
 use crate::isa::{Isa, Kernel, Lanes};
 use std::marker::PhantomData;
 
 /// Above this many rows of activations, a group is expanded once and reused.
 const EXPAND_ABOVE: usize = 32;
+/// The same where the panel is multiplied faster than what it was made from.
+const EXPAND_FOR_SPEED: usize = 12;
 /// How far ahead of its reads the streaming product asks for memory, in bytes.
 const PREFETCH: usize = 2048;
 
@@ -57,7 +59,12 @@ impl<L: Layout> Kernel for GroupProduct<'_, L> {
             start: self.group.as_ptr(),
             count: records,
         };
-        if self.rows <= EXPAND_ABOVE {
+        let few = if by_vectors::<I::Wide, Expanded<L>>() {
+            EXPAND_FOR_SPEED
+        } else {
+            EXPAND_ABOVE
+        };
+        if self.rows <= few {
             // SAFETY: the group holds `records` records and `out` has room for all rows, both
             // checked above; `rows` was checked by its source.
             unsafe {
@@ -81,6 +88,11 @@ impl<L: Layout> Kernel for GroupProduct<'_, L> {
         unsafe {
             for record in 0..records {
                 let from = packed.start.add(record * L::RECORD);
+                // The next group comes when this one is multiplied.
+                let next = from.wrapping_add(records * L::RECORD);
+                for line in 0..L::RECORD.div_ceil(64) {
+                    lanes.prefetch_far(next.wrapping_add(64 * line));
+                }
                 let to = panel.as_mut_ptr().add(record * Expanded::<L>::RECORD);
                 Expanded::<L>::expand(lanes, from, to);
             }
@@ -98,6 +110,11 @@ impl<L: Layout> Kernel for GroupProduct<'_, L> {
 struct Records {
     start: *const u8,
     count: usize,
+}
+
+/// Whether [`panel_dots`] computes the products of a layout.
+const fn by_vectors<V: Lanes, L: Layout>() -> bool {
+    !V::DOTS && L::PANEL && L::BITS <= 4 && L::SUB == COLUMNS
 }
 
 /// All rows of activations, as many at a time as registers hold; `STREAM` if the group comes from
@@ -121,6 +138,9 @@ unsafe fn product<V: Lanes, L: Layout, const STREAM: bool>(
                 2 => tile::<V, L, 2, STREAM>(lanes, records, rows, first, out),
                 3 => tile::<V, L, 3, STREAM>(lanes, records, rows, first, out),
                 8.. if V::DOTS => tile::<V, L, 8, STREAM>(lanes, records, rows, first, out),
+                6.. if by_vectors::<V, L>() => {
+                    tile::<V, L, 6, STREAM>(lanes, records, rows, first, out)
+                }
                 _ => tile::<V, L, 4, STREAM>(lanes, records, rows, first, out),
             };
         }
@@ -197,6 +217,7 @@ unsafe fn tile<V: Lanes, L: Layout, const C: usize, const STREAM: bool>(
             row[c] = rows.row(first + c);
         }
         let mut sums = [lanes.splat(0.0); C];
+        let half = std::hint::black_box(4);
         for r in 0..records.count {
             let record = records.start.add(r * L::RECORD);
             if STREAM {
@@ -209,6 +230,8 @@ unsafe fn tile<V: Lanes, L: Layout, const C: usize, const STREAM: bool>(
                 signed_dots::<V, L, C>(lanes, record, &row, r)
             } else if V::DOTS {
                 fused_dots::<V, L, C>(lanes, record, &row, r)
+            } else if by_vectors::<V, L>() {
+                panel_dots::<V, C>(lanes, record, &row, (r, half))
             } else {
                 word_dots::<V, L, C>(lanes, record, &row, r)
             };
@@ -347,6 +370,39 @@ unsafe fn word_dots<V: Lanes, L: Layout, const C: usize>(
                     dots[c][0] = lanes.add32(dots[c][0], lanes.add32(low, high));
                 }
             }
+        }
+        dots
+    }
+}
+
+/// The same for a panel whose sums fit 16 bits: one vector of codes after the other, so that the sums
+/// of many rows stay in registers. `half` is four: hidden from the compiler, which else unrolls the
+/// loop and loads far ahead of use, for which there are not registers enough.
+///
+/// # Safety
+/// As for [`fused_dots`].
+#[inline(always)]
+unsafe fn panel_dots<V: Lanes, const C: usize>(
+    lanes: V,
+    record: *const u8,
+    rows: &[Row; C],
+    (r, half): (usize, usize),
+) -> [[V::I; 2]; C] {
+    // SAFETY: the caller vouches for the record and the rows.
+    unsafe {
+        let mut words = [lanes.zero(); C];
+        for pair in 0..half {
+            for j in [2 * pair, 2 * pair + 1] {
+                let weights = lanes.load_bytes(record.add(VECTOR * j));
+                for c in 0..C {
+                    let codes = lanes.broadcast4(rows[c].codes.add(r * COLUMNS + 4 * j));
+                    words[c] = lanes.add16(words[c], lanes.multiply_add_bytes(weights, codes));
+                }
+            }
+        }
+        let mut dots = [[lanes.zero(); 2]; C];
+        for c in 0..C {
+            dots[c][0] = lanes.add_pairs16(words[c]);
         }
         dots
     }

@@ -91,6 +91,7 @@ fn attend(
     let size = case.head_dim + 2;
     let mut totals = vec![0.0; queries.len() * size];
     let mut next = totals.clone();
+    let mut opened = vec![0.0; 2 * BLOCK * case.head_dim];
     for query in 0..queries.len() {
         reset(&mut state(&mut totals, query, case.head_dim));
     }
@@ -105,6 +106,7 @@ fn attend(
             split,
             scoring,
             states: &mut next,
+            opened: &mut opened,
         });
         for query in 0..queries.len() {
             let total = state(&mut totals, query, case.head_dim);
