@@ -77,7 +77,7 @@ pub(crate) enum Command {
 /// How the processor is used.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ComputeArgs {
-    /// Threads that compute [default: the CPUs that this process may use]
+    /// Threads that compute, at most one for each CPU that this process may use [default: all of these]
     #[arg(long, value_name = "N", env = "FORTHWITH_THREADS", allow_negative_numbers = true, value_parser = count::<1, 1024>)]
     pub(crate) threads: Option<usize>,
     /// Instruction set: scalar, avx2 or avx512 [default: the fastest present]

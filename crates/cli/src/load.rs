@@ -1,6 +1,7 @@
 //! From a model's name to an engine that answers.
 
 use crate::error::Failure;
+use crate::pages::HugePages;
 use crate::progress::Reporter;
 use crate::schedule::Schedule;
 use crate::select::{Compute, available_memory};
@@ -155,6 +156,10 @@ fn load_file(
     });
     reporter.end();
     let executor = Box::new(loaded.map_err(Failure::failed)?);
+    if let Some(pages) = HugePages::now() {
+        reporter.note(&format!("{id}: memory: {pages}"));
+        warnings.extend(pages.warning());
+    }
     let engine = spawn(executor, context, settings);
     warnings.extend(context_warnings(context, &engine));
     Ok(LoadedModel {

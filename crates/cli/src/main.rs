@@ -8,6 +8,7 @@ mod cmd;
 mod duration;
 mod error;
 mod load;
+mod pages;
 mod printable;
 mod progress;
 mod schedule;

@@ -13,18 +13,21 @@ pub(crate) struct Compute {
     pub(crate) threads: usize,
     pub(crate) isa: IsaChoice,
     pub(crate) kv_format: KvFormat,
-    threads_given: bool,
+    /// How many threads were asked for, if any were.
+    threads_asked: Option<usize>,
     isa_given: bool,
 }
 
 impl Compute {
-    /// Decides what the arguments leave open.
+    /// Decides what the arguments leave open. There are never more threads than CPUs: all of them meet
+    /// some hundred times a token, and those without a CPU would be waited for.
     pub(crate) fn new(args: &ComputeArgs) -> Self {
+        let usable = usable_cpus();
         Self {
-            threads: args.threads.unwrap_or_else(usable_cpus),
+            threads: args.threads.map_or(usable, |asked| asked.min(usable)),
             isa: args.isa.unwrap_or_else(IsaChoice::best),
             kv_format: args.kv_format,
-            threads_given: args.threads.is_some(),
+            threads_asked: args.threads,
             isa_given: args.isa.is_some(),
         }
     }
@@ -33,12 +36,12 @@ impl Compute {
 impl Compute {
     /// What a user should know about the choices.
     pub(crate) fn warnings(&self) -> Vec<String> {
-        let usable = usable_cpus();
-        let crowded = (self.threads > usable).then(|| {
+        let threads = self.threads;
+        let asked = self.threads_asked.filter(|&asked| asked > threads);
+        let crowded = asked.map(|asked| {
             format!(
-                "{} threads share the {usable} CPUs that this process may use: threads wait for \
-                 one another, {usable} or fewer are faster",
-                self.threads
+                "{threads} threads compute, not the {asked} that were asked for: this process may use \
+                 as many CPUs, and more threads would wait for one another"
             )
         });
         crowded.into_iter().collect()
@@ -48,15 +51,13 @@ impl Compute {
 impl fmt::Display for Compute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let source = |given| if given { "given" } else { "detected" };
-        write!(
-            f,
-            "cpu {} ({}), {} threads ({}), KV cache in {}",
-            self.isa.name(),
-            source(self.isa_given),
-            self.threads,
-            source(self.threads_given),
-            self.kv_format
-        )
+        let (isa, isa_source) = (self.isa.name(), source(self.isa_given));
+        write!(f, "cpu {isa} ({isa_source}), {} threads (", self.threads)?;
+        match self.threads_asked {
+            Some(asked) if asked > self.threads => write!(f, "{asked} given")?,
+            asked => f.write_str(source(asked.is_some()))?,
+        }
+        write!(f, "), KV cache in {}", self.kv_format)
     }
 }
 
@@ -89,15 +90,25 @@ mod tests {
 
     #[test]
     fn choices_say_where_they_came_from() {
-        let args = ComputeArgs {
-            threads: Some(3),
-            isa: None,
-            kv_format: KvFormat::F16,
+        let compute = |threads| {
+            Compute::new(&ComputeArgs {
+                threads: Some(threads),
+                isa: None,
+                kv_format: KvFormat::F16,
+            })
         };
-        let text = Compute::new(&args).to_string();
+        let text = compute(1).to_string();
         assert!(
-            text.contains("(detected)") && text.contains("3 threads (given)"),
+            text.contains("(detected)") && text.contains("1 threads (given)"),
             "{text}"
         );
+        assert!(compute(1).warnings().is_empty());
+        let (usable, many) = (usable_cpus(), compute(5000));
+        let text = many.to_string();
+        assert!(
+            text.contains(&format!("{usable} threads (5000 given)")),
+            "{text}"
+        );
+        assert!(many.warnings()[0].contains("not the 5000 that were asked for"));
     }
 }

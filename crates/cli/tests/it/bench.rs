@@ -50,7 +50,7 @@ fn json_has_every_measurement_and_the_roof() {
         );
         positive(row, &["tok_s", "gb_s", "share_of_roof"]);
     }
-    positive(&report["roof"], &["read_gb_s", "int8_gop_s"]);
+    positive(&report["roof"], &["read_gb_s", "int8_gop_s", "f32_gop_s"]);
     let phases = report["phases"].as_array().unwrap();
     let names: Vec<_> = phases
         .iter()

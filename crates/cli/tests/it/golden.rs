@@ -54,7 +54,7 @@ fn golden(model: &str) -> Golden {
 }
 
 /// Log-probabilities of one row.
-fn log_softmax(logits: &[f32]) -> Vec<f64> {
+pub(crate) fn log_softmax(logits: &[f32]) -> Vec<f64> {
     let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f64 = logits
         .iter()

@@ -49,9 +49,14 @@ struct Decode {
 }
 
 #[derive(Clone, Copy, Debug, Serialize)]
+#[expect(
+    clippy::struct_field_names,
+    reason = "as they stand in the JSON: what, per second"
+)]
 struct RoofRates {
     read_gb_s: f64,
     int8_gop_s: f64,
+    f32_gop_s: f64,
 }
 
 /// One kind of phase in one step, or in one prompt.
@@ -87,12 +92,20 @@ pub(crate) fn run(args: &BenchArgs, shared: &SharedArgs) -> Result<(), Failure> 
     drop(file);
     let mut crowd = Crowd::new(cpu.map_err(Failure::failed)?, config.context);
     let roof = Roof::measure(compute.isa, compute.threads).map_err(Failure::failed)?;
+    let mut matrices = program.weights.iter().filter(|weight| weight.rows > 1);
+    let floats = matrices.all(|weight| weight.format.info().affine.is_none());
     let bench = Bench {
         args,
+        products_gop_s: if floats {
+            roof.f32_gop_s
+        } else {
+            roof.int8_gop_s
+        },
         work: Work::new(&program, compute.kv_format),
         roof: RoofRates {
             read_gb_s: roof.read_gb_s,
             int8_gop_s: roof.int8_gop_s,
+            f32_gop_s: roof.f32_gop_s,
         },
     };
     let report = bench.report(&mut crowd)?;
@@ -148,6 +161,8 @@ struct Bench<'a> {
     args: &'a BenchEngineArgs,
     work: Work,
     roof: RoofRates,
+    /// The roof of the products of this model's weights.
+    products_gop_s: f64,
 }
 
 impl Bench<'_> {
@@ -198,7 +213,7 @@ impl Bench<'_> {
             tokens,
             tok_s: work::number(tokens as u64) / time,
             gop_s,
-            share_of_roof: gop_s / self.roof.int8_gop_s,
+            share_of_roof: gop_s / self.products_gop_s,
         })
     }
 
@@ -261,10 +276,11 @@ fn print(report: &Report, json: bool) -> io::Result<()> {
     let RoofRates {
         read_gb_s,
         int8_gop_s,
+        f32_gop_s,
     } = report.roof;
     writeln!(
         out,
-        "roof      {read_gb_s:.1} GB/s read, {int8_gop_s:.0} GOP/s of bytes"
+        "roof      {read_gb_s:.1} GB/s read, {int8_gop_s:.0} GOP/s of bytes, {f32_gop_s:.0} GOP/s of floats"
     )?;
     for row in &report.prefill {
         let share = 100.0 * row.share_of_roof;
