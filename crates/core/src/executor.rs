@@ -5,6 +5,9 @@
 //! nothing marks which is which. A backend owns the memory of the KV cache; the engine owns which
 //! block belongs to whom.
 
+use std::sync::Arc;
+
+use crate::rows::{PlainPasses, RowPasses};
 use crate::units::{BlockId, Blocks, Bytes, TokenId, Tokens};
 
 /// A run of consecutive tokens of one sequence.
@@ -86,6 +89,11 @@ pub trait Executor: Send {
     fn lend_threads(&mut self, work: &(dyn Fn(usize) + Sync)) -> Result<(), StepError> {
         work(0);
         Ok(())
+    }
+
+    /// The passes over a row of logits, for the sampler.
+    fn row_passes(&self) -> Arc<dyn RowPasses> {
+        Arc::new(PlainPasses)
     }
 }
 

@@ -27,5 +27,6 @@ pub mod format;
 pub mod metadata;
 pub mod program;
 pub mod request;
+pub mod rows;
 pub mod shape;
 pub mod units;

@@ -14,11 +14,13 @@ use crate::phases::gate::GatedUnit;
 use crate::phases::norm::RmsNorm;
 use crate::phases::softcap::Softcap;
 use crate::quant::{ActivationsView, LANES, Matrix};
+use crate::rows::CompiledPasses;
 use crate::team::{Member, Team};
 use forthwith_core::executor::{Executor, KvGeometry, StepError, StepInput};
 use forthwith_core::program::{
     Embed, GateUp, Logits, Norm, Phase, Program, ProjectionResidual, QkvProjection, WeightId,
 };
+use forthwith_core::rows::RowPasses;
 use forthwith_core::units::{BlockId, Tokens};
 use places::Places;
 use profile::Profile;
@@ -133,6 +135,10 @@ impl Executor for Cpu {
         self.team
             .run(&|member| work(member.index))
             .map_err(StepError::Worker)
+    }
+
+    fn row_passes(&self) -> Arc<dyn RowPasses> {
+        Arc::new(CompiledPasses(self.isa))
     }
 }
 

@@ -18,6 +18,7 @@ mod phases;
 mod quant;
 mod reference;
 mod roof;
+mod rows;
 mod team;
 pub use affinity::usable_cpus;
 pub use executor::{

@@ -212,7 +212,11 @@ mod tests {
     fn logits_and_samplers_add_up() {
         // A row is 4 bytes a token; a sampler counts, adjusts, shares and lists candidates.
         assert_eq!(sampling_bytes(1000, 1, 0), Bytes::new(4000));
-        assert_eq!(sampling_bytes(1000, 3, 2), Bytes::new(12_000 + 2 * 24_000));
+        // Besides 20 for each token, what is kept of pieces and stretches, and two tables of 24 KiB.
+        assert_eq!(
+            sampling_bytes(1000, 3, 2),
+            Bytes::new(12_000 + 2 * (20_000 + 252 + 144 + 2 * 24 * 1024))
+        );
     }
 
     #[test]

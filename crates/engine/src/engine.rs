@@ -140,7 +140,7 @@ impl Engine {
             outlook,
         }));
         Self {
-            sampler: SharedSampler::new(executor.threads(), sequences, limits.vocab),
+            sampler: SharedSampler::new(executor.as_ref(), sequences),
             executor,
             scheduler,
             plan: StepPlan::default(),

@@ -5,10 +5,13 @@
 
 use std::cmp::Ordering;
 
-use super::exact::{ONE, fixed, weight};
+use forthwith_core::rows::{ONE, STRETCH, fixed, weight};
+
+/// A stretch of this length has a maximum of its own where many tokens are looked for.
+pub(super) const PIECE: usize = 16;
 
 /// A token that may be drawn.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Candidate {
     pub(super) logit: f32,
     pub(super) id: u32,
@@ -34,28 +37,51 @@ fn by_id(a: &Candidate, b: &Candidate) -> Ordering {
     a.id.cmp(&b.id)
 }
 
-/// Writes the `count` most likely tokens into `out`, in no order and without their shares.
+/// Writes the `count` most likely tokens into `out`, in no order and without their shares. `maxima`
+/// are the largest logits of the row's stretches, `spare` is overwritten.
 ///
-/// # Cost   one pass; the buffer holds at most twice the count
-pub(super) fn most_likely(logits: &[f32], count: usize, out: &mut Vec<Candidate>) {
+/// # Cost   a pass over the stretches that reach the `count`-th largest of the maxima, so at most
+///          `count` of them but for equals; the buffer holds at most twice the count
+pub(super) fn most_likely(
+    logits: &[f32],
+    maxima: &[f32],
+    count: usize,
+    spare: &mut Vec<f32>,
+    out: &mut Vec<Candidate>,
+) {
     out.clear();
-    let mut floor = f32::NEG_INFINITY;
-    for (id, &logit) in (0_u32..).zip(logits) {
-        // Equal to the floor is not enough: `count` tokens of lower id are as likely.
-        if out.len() >= count && logit <= floor {
+    spare.clear();
+    if count <= maxima.len() {
+        spare.extend_from_slice(maxima);
+    } else if count <= logits.len() / PIECE {
+        let max = |a: f32, b: f32| if b > a { b } else { a };
+        let largest = |piece: &[f32]| piece.iter().copied().fold(f32::NEG_INFINITY, max);
+        spare.extend(logits.chunks(PIECE).map(largest));
+    }
+    // As many tokens are at least as likely as the last of so many maxima.
+    let mut least = f32::NEG_INFINITY;
+    if !spare.is_empty() {
+        least = *spare
+            .select_nth_unstable_by(count - 1, |a, b| b.total_cmp(a))
+            .1;
+    }
+    for (index, (stretch, &max)) in logits.chunks(STRETCH).zip(maxima).enumerate() {
+        if max < least {
             continue;
         }
-        out.push(Candidate {
-            logit,
-            id,
-            share: 0.0,
-        });
-        if out.len() == count {
-            floor = out.iter().map(|c| c.logit).fold(f32::INFINITY, f32::min);
-        } else if out.len() >= 2 * count {
-            out.select_nth_unstable_by(count - 1, by_likelihood);
-            out.truncate(count);
-            floor = out[count - 1].logit;
+        let start = u32::try_from(index * STRETCH).expect("ids have 32 bits");
+        for (id, &logit) in (start..).zip(stretch) {
+            if logit < least {
+                continue;
+            }
+            let share = 0.0;
+            out.push(Candidate { logit, id, share });
+            if out.len() == 2 * count {
+                out.select_nth_unstable_by(count - 1, by_likelihood);
+                out.truncate(count);
+                // Equal to the last is not enough: `count` tokens of lower id are as likely.
+                least = out[count - 1].logit.next_up();
+            }
         }
     }
     if out.len() > count {
@@ -64,16 +90,16 @@ pub(super) fn most_likely(logits: &[f32], count: usize, out: &mut Vec<Candidate>
     }
 }
 
-/// Keeps the smallest set of most likely candidates whose mass reaches `top_p` of all of theirs.
-pub(super) fn keep_nucleus(candidates: &mut Vec<Candidate>, top_p: f32) {
-    let need = nucleus_mass(mass(candidates), top_p);
-    keep_mass(candidates, need);
-}
-
 /// Keeps the smallest set of most likely candidates whose mass is at least `need`.
 pub(super) fn keep_mass(candidates: &mut Vec<Candidate>, need: u64) {
-    let last = crossing(candidates, need, by_likelihood);
+    let last = crossing_by_likelihood(candidates, need);
     candidates.truncate(last + 1);
+}
+
+/// The index of the candidate at which the mass of the most likely ones reaches `need`, the first
+/// one if nothing is needed. Afterwards all that are more likely stand before it.
+pub(super) fn crossing_by_likelihood(candidates: &mut [Candidate], need: u64) -> usize {
+    crossing(candidates, need, by_likelihood)
 }
 
 /// The mass that a nucleus must reach.

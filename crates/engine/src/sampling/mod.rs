@@ -7,18 +7,27 @@ mod exact;
 mod filters;
 mod penalties;
 mod rng;
+mod scan;
 mod shared;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
+use forthwith_core::executor::StepError;
 use forthwith_core::request::{GenerationRequest, SamplingParams};
+use forthwith_core::rows::{ONE, RowPasses, Weighing};
 use forthwith_core::units::TokenId;
 
 use crate::event::TokenLogprob;
-use exact::{exp, exp_quick, ln, weight};
-use filters::{Candidate, by_likelihood, keep_mass, keep_nucleus, most_likely, nucleus_mass};
+use exact::ln;
+use filters::{Candidate, PIECE, by_likelihood, keep_mass, most_likely, nucleus_mass};
 use penalties::Penalties;
+use scan::{Crew, Scan, logit_of_share, not_negligible};
 pub(crate) use shared::{Row, SharedSampler};
+
+/// So many of the most likely tokens are tried for a nucleus before the row is searched for it.
+const FEW: usize = 64;
 
 /// A token and what was asked to be known about it.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,225 +43,188 @@ pub(crate) enum SampleError {
     NotFinite { token: usize, value: String },
     #[error("the model allows no token here: all logits are minus infinity")]
     NothingAllowed,
+    #[error(transparent)]
+    Step(#[from] StepError),
 }
 
 /// Chooses tokens; keeps its buffers.
 pub(crate) struct Sampler {
     penalties: Penalties,
     adjusted: Vec<f32>,
-    shares: Vec<f32>,
+    scan: Scan,
     candidates: Vec<Candidate>,
+    spare: Vec<f32>,
+}
+
+/// The distribution of the unchanged logits.
+struct Raw {
+    /// The largest logit.
+    max: f32,
+    /// `ln Σ e^(logit − max)`
+    log_total: f64,
+    /// The most likely tokens, the first first.
+    top: Vec<(TokenId, f64)>,
+}
+
+impl Raw {
+    fn logprob(&self, logit: f32) -> f64 {
+        f64::from(logit) - f64::from(self.max) - self.log_total
+    }
 }
 
 impl Sampler {
-    pub(crate) fn new(vocab: usize) -> Self {
+    /// For rows of `vocab` logits, which at most so many threads share.
+    fn new(vocab: usize, threads: usize, passes: Arc<dyn RowPasses>) -> Self {
         Self {
             penalties: Penalties::new(vocab),
             adjusted: Vec::with_capacity(vocab),
-            shares: Vec::with_capacity(vocab),
+            scan: Scan::new(vocab, threads, passes),
             candidates: Vec::with_capacity(vocab),
+            spare: Vec::with_capacity(vocab.div_ceil(PIECE)),
         }
     }
 
-    /// The bytes of its buffers at most.
+    /// The bytes of its buffers at most, and of one more thread that shares its rows.
     pub(crate) fn bytes(vocab: usize) -> usize {
-        let counters = size_of::<u32>();
-        let (adjusted, share) = (size_of::<f32>(), size_of::<f32>());
-        vocab.saturating_mul(counters + adjusted + share + size_of::<Candidate>())
+        let (counter, adjusted, spare) = (size_of::<u32>(), size_of::<f32>(), size_of::<f32>());
+        vocab
+            .saturating_mul(counter + adjusted + size_of::<Candidate>())
+            .saturating_add(vocab.div_ceil(PIECE) * spare + Scan::bytes(vocab))
     }
 
     /// Chooses the token that follows `tokens`, prompt and answer so far.
-    pub(crate) fn choose(
+    fn choose(
         &mut self,
         logits: &[f32],
-        request: &GenerationRequest,
-        tokens: &[TokenId],
+        (request, tokens): (&GenerationRequest, &[TokenId]),
+        crew: &mut dyn Crew,
     ) -> Result<Choice, SampleError> {
         let params = request.sampling();
-        let raw_max = largest(logits)?;
+        let max = self.scan.look(logits, crew)?;
+        let raw = request.logprobs();
+        let raw = raw.map(|count| self.raw(logits, max, count as usize, crew));
+        let raw = raw.transpose()?;
         let token = if Penalties::are_set(params) {
             let mut adjusted = std::mem::take(&mut self.adjusted);
             adjusted.clear();
             adjusted.extend_from_slice(logits);
             self.penalties
                 .apply(&mut adjusted, params, tokens, request.prompt().len());
-            let token = largest(&adjusted).map(|max| self.pick(&adjusted, max, params, tokens));
+            let max = self.scan.look(&adjusted, crew);
+            let token = max.and_then(|max| self.pick((&adjusted, max), params, tokens, crew));
             self.adjusted = adjusted;
             token?
         } else {
-            self.pick(logits, raw_max, params, tokens)
+            self.pick((logits, max), params, tokens, crew)?
         };
-        let logprob = request
-            .logprobs()
-            .map(|count| self.logprobs(logits, raw_max, token, count as usize));
         Ok(Choice {
             token: TokenId::new(token),
-            logprob,
+            logprob: raw.map(|raw| TokenLogprob {
+                chosen: raw.logprob(logits[token as usize]),
+                top: raw.top,
+            }),
         })
     }
 
     fn pick(
         &mut self,
-        logits: &[f32],
-        max: f32,
+        (logits, max): (&[f32], f32),
         params: &SamplingParams,
         before: &[TokenId],
-    ) -> u32 {
+        crew: &mut dyn Crew,
+    ) -> Result<u32, SampleError> {
         if params.is_greedy() {
-            return first_equal(logits, max);
+            return Ok(self.scan.first_equal(logits, max));
         }
         let bits = rng::draw(params.seed, params.choice, before.len() as u64);
-        self.pick_at(logits, max, params, bits)
+        Ok(self.pick_at((logits, max), params, bits, crew)?)
     }
 
     /// The token at a point, `bits` of 2⁶⁴ along, of the filtered distribution.
-    fn pick_at(&mut self, logits: &[f32], max: f32, params: &SamplingParams, bits: u64) -> u32 {
-        let temper = Temper {
-            max,
-            factor: 1.0 / params.temperature,
-        };
+    fn pick_at(
+        &mut self,
+        (logits, max): (&[f32], f32),
+        params: &SamplingParams,
+        bits: u64,
+        crew: &mut dyn Crew,
+    ) -> Result<u32, StepError> {
+        let all = Weighing::new(max, params.temperature);
         let top_k = params.top_k as usize;
         if top_k > 0 && top_k < logits.len() {
-            most_likely(logits, top_k, &mut self.candidates);
-            for candidate in &mut self.candidates {
-                candidate.share = temper.share(candidate.logit);
-            }
+            self.gather(logits, top_k, &all);
             if params.top_p < 1.0 {
-                keep_nucleus(&mut self.candidates, params.top_p);
+                let need = nucleus_mass(filters::mass(&self.candidates), params.top_p);
+                keep_mass(&mut self.candidates, need);
             }
-        } else {
-            self.shares.clear();
-            self.shares
-                .extend(logits.iter().map(|&logit| temper.share(logit)));
-            if params.top_p >= 1.0 {
-                return draw_plain(&self.shares, params.min_p, bits);
-            }
-            self.gather_nucleus(logits, params.top_p);
+            return Ok(self.pick_candidate(params.min_p, bits));
         }
-        self.candidates
-            .retain(|candidate| candidate.share >= params.min_p);
+        let mut allowed = Weighing {
+            least_logit: logit_of_share(&all, f64::from(params.min_p)),
+            least_share: params.min_p,
+            ..all
+        };
+        if params.top_p >= 1.0 {
+            return self.scan.draw(logits, (allowed, bits), None, crew);
+        }
+        let total = self.scan.weigh(logits, all, crew)?;
+        let need = nucleus_mass(total, params.top_p);
+        self.gather(logits, FEW.min(logits.len()), &all);
+        if filters::mass(&self.candidates) >= need {
+            keep_mass(&mut self.candidates, need);
+            return Ok(self.pick_candidate(params.min_p, bits));
+        }
+        let counting = not_negligible(all, (total, need), logits.len());
+        let near = &mut self.candidates;
+        let border = self.scan.border(logits, (counting, need), near, crew)?;
+        allowed.least_logit = allowed.least_logit.max(border.logit);
+        let border = Some((border, &*self.candidates));
+        self.scan.draw(logits, (allowed, bits), border, crew)
+    }
+
+    /// Fills the candidates with the most likely tokens and their shares.
+    fn gather(&mut self, logits: &[f32], count: usize, weighing: &Weighing) {
+        self.most_likely(logits, count);
+        for candidate in &mut self.candidates {
+            candidate.share = weighing.share(candidate.logit);
+        }
+    }
+
+    /// The token at a point among the candidates of at least the share `min_p`.
+    fn pick_candidate(&mut self, min_p: f32, bits: u64) -> u32 {
+        self.candidates.retain(|candidate| candidate.share >= min_p);
         filters::pick(&mut self.candidates, bits)
     }
 
-    /// Collects the nucleus of the whole vocabulary. Tokens so light that all of them together
-    /// could be left out are never looked at.
-    fn gather_nucleus(&mut self, logits: &[f32], top_p: f32) {
-        let total: u64 = self.shares.iter().copied().map(weight).sum();
-        let need = nucleus_mass(total, top_p);
-        let negligible = (total - need) / logits.len() as u64;
-        let candidates = (0_u32..).zip(logits).zip(&self.shares);
-        self.candidates.clear();
-        self.candidates.extend(
-            candidates
-                .filter(|&(_, &share)| weight(share) > negligible)
-                .map(|((id, &logit), &share)| Candidate { logit, id, share }),
-        );
-        keep_mass(&mut self.candidates, need);
-    }
-
-    fn logprobs(&mut self, logits: &[f32], max: f32, chosen: u32, count: usize) -> TokenLogprob {
-        let max = f64::from(max);
-        let mut sums = [0.0; 8];
-        let (chunks, rest) = logits.as_chunks::<8>();
-        for chunk in chunks {
-            for (sum, &logit) in sums.iter_mut().zip(chunk) {
-                *sum += exp(f64::from(logit) - max);
-            }
-        }
-        let rest = rest.iter().map(|&logit| exp(f64::from(logit) - max));
-        let sum: f64 = sums.into_iter().chain(rest).sum();
-        let log_total = max + ln(sum);
-        let logprob = |logit: f32| f64::from(logit) - log_total;
-        self.candidates.clear();
+    /// What log-probabilities are told from, with the `count` most likely tokens.
+    fn raw(
+        &mut self,
+        logits: &[f32],
+        max: f32,
+        count: usize,
+        crew: &mut dyn Crew,
+    ) -> Result<Raw, StepError> {
+        let total = self.scan.weigh(logits, Weighing::new(max, 1.0), crew)?;
+        #[expect(clippy::cast_precision_loss, reason = "to a part in 2^53")]
+        let log_total = ln(total as f64 / ONE as f64);
+        let mut raw = Raw {
+            max,
+            log_total,
+            top: Vec::new(),
+        };
         if count > 0 {
-            most_likely(logits, count.min(logits.len()), &mut self.candidates);
+            self.most_likely(logits, count.min(logits.len()));
             self.candidates.retain(|c| c.logit > f32::NEG_INFINITY);
             self.candidates.sort_unstable_by(by_likelihood);
+            let possible = self.candidates.iter();
+            let top = possible.map(|c| (TokenId::new(c.id), raw.logprob(c.logit)));
+            raw.top = top.collect();
         }
-        let possible = self.candidates.iter();
-        TokenLogprob {
-            chosen: logprob(logits[chosen as usize]),
-            top: possible
-                .map(|c| (TokenId::new(c.id), logprob(c.logit)))
-                .collect(),
-        }
+        Ok(raw)
     }
-}
 
-/// Turns logits into shares of the most likely token: `e^((logit − max) / temperature)`.
-#[derive(Clone, Copy)]
-struct Temper {
-    max: f32,
-    factor: f32,
-}
-
-impl Temper {
-    fn share(self, logit: f32) -> f32 {
-        exp_quick((logit - self.max) * self.factor)
+    /// Fills the candidates with the most likely tokens.
+    fn most_likely(&mut self, logits: &[f32], count: usize) {
+        let maxima = &self.scan.maxima;
+        most_likely(logits, maxima, count, &mut self.spare, &mut self.candidates);
     }
-}
-
-/// Draws in order of id among all tokens of at least the share `min_p`.
-fn draw_plain(shares: &[f32], min_p: f32, bits: u64) -> u32 {
-    let kept = |share: &f32| weight(if *share >= min_p { *share } else { 0.0 });
-    let mass = |shares: &[f32]| -> u64 { shares.iter().map(kept).sum() };
-    let mut rest = filters::scale(mass(shares), bits);
-    // Whole stretches are passed over faster than single tokens.
-    let mut start = 0;
-    for stretch in shares.chunks(256) {
-        let below = mass(stretch);
-        if rest < below {
-            break;
-        }
-        rest -= below;
-        start += stretch.len();
-    }
-    for (id, share) in (0_u32..).zip(shares).skip(start) {
-        if rest < kept(share) {
-            return id;
-        }
-        rest -= kept(share);
-    }
-    unreachable!("the point lies below the total")
-}
-
-/// The largest logit; an error if a logit is not a number or infinite, or if none is finite.
-fn largest(logits: &[f32]) -> Result<f32, SampleError> {
-    let is_sound = |logit: f32| logit < f32::INFINITY;
-    // Side by side in arrays of fixed length, so that the compiler can use wide registers.
-    let mut largest = [f32::NEG_INFINITY; 16];
-    let mut unsound = [0_u32; 16];
-    let (chunks, rest) = logits.as_chunks::<16>();
-    for chunk in chunks {
-        for lane in 0..16 {
-            let logit = chunk[lane];
-            largest[lane] = if logit > largest[lane] {
-                logit
-            } else {
-                largest[lane]
-            };
-            unsound[lane] |= u32::from(!is_sound(logit));
-        }
-    }
-    for &logit in rest {
-        largest[0] = largest[0].max(logit);
-        unsound[0] |= u32::from(!is_sound(logit));
-    }
-    if unsound != [0; 16] {
-        let token = logits.iter().position(|&logit| !is_sound(logit));
-        let token = token.unwrap_or_default();
-        let value = logits[token].to_string();
-        return Err(SampleError::NotFinite { token, value });
-    }
-    let max = largest.into_iter().fold(f32::NEG_INFINITY, f32::max);
-    if max == f32::NEG_INFINITY {
-        return Err(SampleError::NothingAllowed);
-    }
-    Ok(max)
-}
-
-/// The lowest id that has this logit, which is the largest.
-fn first_equal(logits: &[f32], value: f32) -> u32 {
-    let matching = (0_u32..).zip(logits).find(|&(_, &logit)| logit >= value);
-    matching.map_or(0, |(id, _)| id)
 }

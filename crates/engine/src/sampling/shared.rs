@@ -1,6 +1,7 @@
 //! The rows of a step, shared out among the executor's threads, which have nothing to do meanwhile.
 //!
-//! Which thread chooses a token changes nothing: a choice depends on its row, request and position.
+//! Each thread takes some rows; where rows are fewer than half of the threads, all threads share each
+//! row. Neither changes anything: a choice depends on its row, request and position.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -8,6 +9,7 @@ use forthwith_core::executor::{Executor, StepError};
 use forthwith_core::request::GenerationRequest;
 use forthwith_core::units::TokenId;
 
+use super::scan::{Alone, Lent, worthwhile};
 use super::{Choice, SampleError, Sampler};
 
 /// What a token is chosen from.
@@ -22,6 +24,8 @@ pub(crate) struct Row<'a> {
 /// One sampler for each thread; keeps its buffers.
 pub(crate) struct SharedSampler {
     members: Vec<Mutex<Member>>,
+    /// How many threads share a row that is alone.
+    crew: usize,
     rows: Vec<Row<'static>>,
 }
 
@@ -31,16 +35,21 @@ struct Member {
 }
 
 impl SharedSampler {
-    /// For an executor of so many threads, and steps of so many rows.
-    pub(crate) fn new(threads: usize, rows: usize, vocab: usize) -> Self {
-        let member = |_| {
+    /// For the threads of an executor, and steps of so many rows.
+    pub(crate) fn new(executor: &dyn Executor, rows: usize) -> Self {
+        let (threads, vocab) = (executor.threads().max(1), executor.vocab());
+        let crew = worthwhile(vocab, threads);
+        // The first one also walks rows that all share.
+        let member = |index| {
+            let sharing = if index == 0 { crew } else { 1 };
             Mutex::new(Member {
-                sampler: Sampler::new(vocab),
+                sampler: Sampler::new(vocab, sharing, executor.row_passes()),
                 choices: Vec::with_capacity(rows),
             })
         };
         Self {
-            members: (0..threads.max(1)).map(member).collect(),
+            members: (0..threads).map(member).collect(),
+            crew,
             rows: Vec::with_capacity(rows),
         }
     }
@@ -55,7 +64,11 @@ impl SharedSampler {
         choices.clear();
         let mut kept: Vec<Row<'a>> = std::mem::take(&mut self.rows);
         kept.extend(rows);
-        let outcome = self.share_out(&kept, executor);
+        let outcome = if self.crew > 1 && 2 * kept.len() <= self.members.len() {
+            self.share_each(&kept, executor)
+        } else {
+            self.share_out(&kept, executor)
+        };
         kept.clear();
         // Collecting nothing keeps the buffer and sheds the borrow.
         self.rows = kept.into_iter().map(|_| unreachable!()).collect();
@@ -67,6 +80,30 @@ impl SharedSampler {
         Ok(())
     }
 
+    /// Row after row, each on all threads.
+    fn share_each(
+        &mut self,
+        rows: &[Row<'_>],
+        executor: &mut dyn Executor,
+    ) -> Result<(), StepError> {
+        let members = self.members.iter_mut();
+        let mut members =
+            members.map(|member| member.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let Member { sampler, choices } = members.next().expect("there is always one");
+        members.for_each(|other| other.choices.clear());
+        choices.clear();
+        for row in rows {
+            let place = (row.request, row.tokens);
+            let choice = sampler.choose(row.logits, place, &mut Lent(executor));
+            if let Err(SampleError::Step(error)) = choice {
+                return Err(error);
+            }
+            choices.push(choice);
+        }
+        Ok(())
+    }
+
+    /// To each thread some rows.
     fn share_out(&self, rows: &[Row<'_>], executor: &mut dyn Executor) -> Result<(), StepError> {
         let count = self.members.len();
         let choose_some = |index: usize| {
@@ -77,7 +114,8 @@ impl SharedSampler {
             choices.clear();
             // Whole stretches, so that the members' choices one after the other are in order.
             for row in &rows[rows.len() * index / count..rows.len() * (index + 1) / count] {
-                choices.push(sampler.choose(row.logits, row.request, row.tokens));
+                let place = (row.request, row.tokens);
+                choices.push(sampler.choose(row.logits, place, &mut Alone));
             }
         };
         if rows.len() > 1 && count > 1 {
@@ -100,13 +138,14 @@ mod tests {
 
     /// Has nothing but threads, and loses one of them if told to.
     struct Threads {
+        vocab: usize,
         count: usize,
         broken: bool,
     }
 
     impl Executor for Threads {
         fn vocab(&self) -> usize {
-            4
+            self.vocab
         }
         fn kv_geometry(&self) -> KvGeometry {
             unreachable!("no model")
@@ -153,10 +192,10 @@ mod tests {
         best: &[u32],
     ) -> Result<Vec<u32>, StepError> {
         let request = request();
-        let logits: Vec<[f32; 4]> = best
-            .iter()
-            .map(|&best| std::array::from_fn(|id| f32::from(u8::from(id == best as usize))))
-            .collect();
+        let mut logits = vec![vec![0.0; executor.vocab]; best.len()];
+        for (logits, &best) in logits.iter_mut().zip(best) {
+            logits[best as usize] = 1.0;
+        }
         let rows = logits.iter().map(|logits| Row {
             logits,
             request: &request,
@@ -172,30 +211,37 @@ mod tests {
 
     #[test]
     fn choices_come_in_the_order_of_their_rows() {
-        for count in 1..6 {
-            let mut sampler = SharedSampler::new(count, 8, 4);
-            let mut executor = Threads {
-                count,
-                broken: false,
-            };
-            for best in [&[][..], &[2], &[3, 0], &[0, 1, 2, 3, 2, 1, 0, 3]] {
-                assert_eq!(chosen(&mut sampler, &mut executor, best).unwrap(), best);
+        // So large a vocabulary that threads share a row.
+        for vocab in [4, 70_000] {
+            for count in 1..6 {
+                let mut executor = Threads {
+                    vocab,
+                    count,
+                    broken: false,
+                };
+                let mut sampler = SharedSampler::new(&executor, 8);
+                for best in [&[][..], &[2], &[3, 0], &[0, 1, 2, 3, 2, 1, 0, 3]] {
+                    assert_eq!(chosen(&mut sampler, &mut executor, best).unwrap(), best);
+                }
             }
         }
     }
 
     #[test]
     fn a_broken_step_leaves_no_choices_behind() {
-        let mut sampler = SharedSampler::new(3, 8, 4);
-        let mut executor = Threads {
-            count: 3,
-            broken: true,
-        };
-        assert!(chosen(&mut sampler, &mut executor, &[1, 2, 3]).is_err());
-        executor.broken = false;
-        assert_eq!(
-            chosen(&mut sampler, &mut executor, &[3, 3]).unwrap(),
-            [3, 3]
-        );
+        for (vocab, best) in [(4, &[1, 2, 3][..]), (70_000, &[1])] {
+            let mut executor = Threads {
+                vocab,
+                count: 3,
+                broken: true,
+            };
+            let mut sampler = SharedSampler::new(&executor, 8);
+            assert!(chosen(&mut sampler, &mut executor, best).is_err());
+            executor.broken = false;
+            assert_eq!(
+                chosen(&mut sampler, &mut executor, &[3, 3]).unwrap(),
+                [3, 3]
+            );
+        }
     }
 }

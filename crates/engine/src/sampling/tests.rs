@@ -2,13 +2,18 @@
 #![expect(clippy::cast_precision_loss, reason = "margins cover it")]
 
 use forthwith_core::request::{Limits, RequestParts};
+use forthwith_core::rows::PlainPasses;
 use forthwith_core::units::Tokens;
 use proptest::prelude::*;
 
+use super::scan::Alone;
 use super::*;
 
 /// Closer to a border than this, single and double precision may disagree.
 const ROUNDING: f64 = 1e-4;
+
+/// Log-probabilities are told from weights in single precision.
+const PRECISION: f64 = 4e-7;
 
 /// What the definition says, and how far the case is from one where rounding may decide.
 struct Expected {
@@ -69,16 +74,14 @@ fn by_definition(logits: &[f32], params: &SamplingParams, bits: u64) -> Expected
 
 /// The definition again with the sampler's own weights: no rounding is left to disagree on.
 fn by_full_sort(logits: &[f32], params: &SamplingParams, bits: u64) -> u32 {
-    let temper = Temper {
-        max: largest(logits).unwrap(),
-        factor: 1.0 / params.temperature,
-    };
+    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let weighing = Weighing::new(max, params.temperature);
     let mut sorted: Vec<Candidate> = (0_u32..)
         .zip(logits)
         .map(|(id, &logit)| Candidate {
             logit,
             id,
-            share: temper.share(logit),
+            share: weighing.share(logit),
         })
         .collect();
     sorted.sort_by(by_likelihood);
@@ -108,8 +111,35 @@ fn by_full_sort(logits: &[f32], params: &SamplingParams, bits: u64) -> u32 {
 }
 
 fn pick_at(logits: &[f32], params: &SamplingParams, bits: u64) -> u32 {
-    let max = largest(logits).unwrap();
-    Sampler::new(logits.len()).pick_at(logits, max, params, bits)
+    picked(logits, params, bits, &mut Alone)
+}
+
+fn picked(logits: &[f32], params: &SamplingParams, bits: u64, crew: &mut dyn Crew) -> u32 {
+    let mut sampler = Sampler::new(logits.len(), crew.count(), Arc::new(PlainPasses));
+    let max = sampler.scan.look(logits, crew).unwrap();
+    sampler.pick_at((logits, max), params, bits, crew).unwrap()
+}
+
+fn sampler(vocab: usize) -> Sampler {
+    Sampler::new(vocab, 1, Arc::new(PlainPasses))
+}
+
+/// Threads that begin in the opposite order.
+struct Threads(usize);
+
+impl Crew for Threads {
+    fn count(&self) -> usize {
+        self.0
+    }
+
+    fn run(&mut self, work: &(dyn Fn(usize) + Sync)) -> Result<(), StepError> {
+        std::thread::scope(|scope| {
+            for index in (0..self.0).rev() {
+                scope.spawn(move || work(index));
+            }
+        });
+        Ok(())
+    }
 }
 
 fn request(params: SamplingParams, prompt: &[u32], logprobs: Option<u32>) -> GenerationRequest {
@@ -133,7 +163,7 @@ fn choose(logits: &[f32], params: SamplingParams, prompt: &[u32], answer: &[u32]
         .copied()
         .map(TokenId::new)
         .collect();
-    let choice = Sampler::new(logits.len()).choose(logits, &request, &tokens);
+    let choice = sampler(logits.len()).choose(logits, (&request, &tokens), &mut Alone);
     choice.unwrap().token.get()
 }
 
@@ -216,18 +246,18 @@ proptest! {
     fn logprobs_are_the_raw_distribution(logits in any_logits(), count in 0_u32..20) {
         let params = SamplingParams { temperature: 0.3, presence_penalty: 1.0, ..SamplingParams::default() };
         let request = request(params, &[0], Some(count));
-        let choice = Sampler::new(logits.len()).choose(&logits, &request, &[TokenId::new(0)]).unwrap();
+        let choice = sampler(logits.len()).choose(&logits, (&request, &[TokenId::new(0)]), &mut Alone).unwrap();
         let logprob = choice.logprob.unwrap();
         let total = logits.iter().map(|&l| f64::from(l).exp()).sum::<f64>().ln();
         let expected = |id: usize| f64::from(logits[id]) - total;
-        prop_assert!((logprob.chosen - expected(choice.token.index())).abs() < 1e-9);
+        prop_assert!((logprob.chosen - expected(choice.token.index())).abs() < PRECISION);
         let mut order: Vec<usize> = (0..logits.len()).filter(|&id| logits[id] > f32::NEG_INFINITY).collect();
         order.sort_by(|&a, &b| logits[b].partial_cmp(&logits[a]).unwrap().then(a.cmp(&b)));
         order.truncate(count as usize);
         let top: Vec<usize> = logprob.top.iter().map(|(token, _)| token.index()).collect();
         prop_assert_eq!(top, order);
         for (token, value) in logprob.top {
-            prop_assert!((value - expected(token.index())).abs() < 1e-9);
+            prop_assert!((value - expected(token.index())).abs() < PRECISION);
         }
     }
 }
@@ -243,7 +273,10 @@ fn selection_in_a_real_vocabulary_equals_a_full_sort() {
             (0, 1.0, 0.0),
             (40, 1.0, 0.0),
             (0, 0.9, 0.0),
+            (0, 0.9, 0.01),
+            (0, 0.999, 0.0),
             (0, 1.0, 0.05),
+            (1_000, 1.0, 0.0),
             (30_000, 0.95, 0.01),
         ] {
             let params = SamplingParams {
@@ -257,6 +290,43 @@ fn selection_in_a_real_vocabulary_equals_a_full_sort() {
                 let bits = rng::draw(index, top_k, draw);
                 let token = pick_at(&logits, &params, bits);
                 assert_eq!(token, by_full_sort(&logits, &params, bits), "{params:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_shared_row_gives_the_same_choice() {
+    for (spread, temperature) in [(1e6, 1.0), (1e6, 0.3), (2e5, 1.0)] {
+        let logits: Vec<f32> = (0..100_000_u64)
+            .map(|id| (rng::draw(5, 0, id) >> 40) as f32 / spread)
+            .collect();
+        for (top_k, top_p, min_p) in [
+            (0, 1.0, 0.0),
+            (40, 1.0, 0.0),
+            (0, 0.9, 0.0),
+            (0, 0.999, 0.0),
+            (0, 0.9, 0.01),
+            (0, 1.0, 0.05),
+        ] {
+            let params = SamplingParams {
+                temperature,
+                top_k,
+                top_p,
+                min_p,
+                repetition_penalty: 1.1,
+                ..SamplingParams::default()
+            };
+            let request = request(params, &[1], Some(3));
+            let tokens: Vec<TokenId> = (1..50).map(TokenId::new).collect();
+            let choose = |crew: &mut dyn Crew| {
+                let passes = Arc::new(PlainPasses);
+                let mut sampler = Sampler::new(logits.len(), crew.count(), passes);
+                sampler.choose(&logits, (&request, &tokens), crew)
+            };
+            let alone = choose(&mut Alone);
+            for threads in [2, 3, 40] {
+                assert_eq!(choose(&mut Threads(threads)), alone, "{threads} threads");
             }
         }
     }
@@ -381,7 +451,8 @@ fn the_same_place_gives_the_same_token_and_choices_differ() {
 fn damaged_logits_are_errors() {
     let request = request(SamplingParams::greedy(), &[0], None);
     let choose = |logits: &[f32]| {
-        let choice = Sampler::new(logits.len()).choose(logits, &request, &[TokenId::new(0)]);
+        let choice =
+            sampler(logits.len()).choose(logits, (&request, &[TokenId::new(0)]), &mut Alone);
         choice.unwrap_err().to_string()
     };
     assert!(choose(&[0.0, f32::NAN]).contains("NaN for token 1"));
