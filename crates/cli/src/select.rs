@@ -44,7 +44,14 @@ impl Compute {
                  as many CPUs, and more threads would wait for one another"
             )
         });
-        crowded.into_iter().collect()
+        let unverified = self.isa.unverified().map(|what| {
+            let name = self.isa.name();
+            format!(
+                "instruction set {name} {what}; answers should equal those of `--isa scalar` bit \
+                 for bit: please report it if they do not"
+            )
+        });
+        crowded.into_iter().chain(unverified).collect()
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the machine gives at best: bytes read from memory and products of bytes, on a thread team.
 
-use crate::isa::{Isa, IsaChoice, Kernel, Lanes};
+use crate::isa::{Dots, Isa, IsaChoice, Kernel, Lanes};
 use crate::memory::{Buffer, OutOfMemory};
 use crate::team::Team;
 use forthwith_core::clock::{Clock, SystemClock};
@@ -136,11 +136,12 @@ impl Kernel for Multiply {
         let mut sums = [isa.zero(); SUMS];
         for _ in 0..PRODUCT_ROUNDS {
             codes = isa.xor(codes, flip);
-            if I::DOTS {
-                for (index, sum) in sums.iter_mut().enumerate() {
+            if I::DOTS != Dots::None {
+                let held = if I::MANY_REGISTERS { SUMS } else { 5 };
+                for index in 0..SUMS {
                     // SAFETY: `data` holds as many of the widest vectors as there are sums.
                     let bytes = unsafe { isa.load_bytes(data.as_ptr().add(index * vector)) };
-                    *sum = isa.dot(*sum, codes, bytes);
+                    sums[index % held] = isa.dot(sums[index % held], codes, bytes);
                 }
                 continue;
             }
@@ -168,7 +169,7 @@ impl Kernel for MultiplyFloats {
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
         // As many sums as there are registers for.
-        if I::DOTS {
+        if I::MANY_REGISTERS {
             multiply_floats::<I::Wide, SUMS>(isa.wide());
         } else {
             multiply_floats::<I::Wide, 5>(isa.wide());

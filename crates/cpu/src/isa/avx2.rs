@@ -3,25 +3,64 @@
 //! Every intrinsic below is sound because a value of [`Narrow`] only comes from detection.
 
 use super::pair::Pair;
-use super::{Isa, Kernel, Lanes};
+use super::{Dots, Isa, Kernel, Lanes};
 #[allow(clippy::wildcard_imports, reason = "a file of intrinsics")]
 use std::arch::x86_64::*;
+use std::marker::PhantomData;
 
-/// Vectors of 256 bits, on a CPU with AVX-512 as well or not.
-#[derive(Clone, Copy)]
-pub(crate) struct Narrow<const AVX512: bool> {
-    _proof: (),
+/// How 256 bits of bytes are multiplied and summed: what the instruction sets of this width differ in.
+pub(crate) trait Dot: Copy + Send + Sync {
+    /// [`Lanes::DOTS`]
+    const DOTS: Dots;
+    /// [`Lanes::MANY_REGISTERS`]
+    const MANY_REGISTERS: bool;
+
+    /// [`Lanes::dot`]
+    ///
+    /// # Safety
+    /// The CPU has AVX2 and the features of this way.
+    unsafe fn dot(sum: __m256i, a: __m256i, b: __m256i) -> __m256i;
 }
 
-pub(crate) type Avx2 = Narrow<false>;
+/// Vectors of 256 bits.
+#[derive(Clone, Copy)]
+pub(crate) struct Narrow<D> {
+    _proof: PhantomData<D>,
+}
 
-impl<const AVX512: bool> Narrow<AVX512> {
+impl<D: Dot> Narrow<D> {
     /// # Safety
-    /// The CPU has AVX2, FMA and F16C, and with `AVX512` the features of that module.
+    /// The CPU has AVX2, FMA, F16C and the features of `D`.
     pub(super) unsafe fn assume() -> Self {
-        Self { _proof: () }
+        Self {
+            _proof: PhantomData,
+        }
     }
 }
+
+/// Words multiply and add; bytes are widened to them.
+#[derive(Clone, Copy)]
+pub(crate) struct Widened;
+
+impl Dot for Widened {
+    const DOTS: Dots = Dots::None;
+    const MANY_REGISTERS: bool = false;
+
+    #[inline(always)]
+    unsafe fn dot(sum: __m256i, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: the caller vouches for AVX2.
+        unsafe {
+            let low = _mm256_set1_epi16(0xff);
+            let evens = _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(b));
+            let odds = _mm256_srai_epi16::<8>(b);
+            let evens = _mm256_madd_epi16(_mm256_and_si256(a, low), evens);
+            let odds = _mm256_madd_epi16(_mm256_srli_epi16::<8>(a), odds);
+            _mm256_add_epi32(sum, _mm256_add_epi32(evens, odds))
+        }
+    }
+}
+
+pub(crate) type Avx2 = Narrow<Widened>;
 
 impl Avx2 {
     /// The token, if the CPU has the features.
@@ -29,7 +68,8 @@ impl Avx2 {
         let present = is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma")
             && is_x86_feature_detected!("f16c");
-        present.then_some(Self { _proof: () })
+        // SAFETY: all features were found.
+        present.then(|| unsafe { Self::assume() })
     }
 }
 
@@ -59,11 +99,12 @@ macro_rules! op {
     }};
 }
 
-impl<const AVX512: bool> Lanes for Narrow<AVX512> {
+impl<D: Dot> Lanes for Narrow<D> {
     type F = __m256;
     type I = __m256i;
     const LANES: usize = 8;
-    const DOTS: bool = AVX512;
+    const DOTS: Dots = D::DOTS;
+    const MANY_REGISTERS: bool = D::MANY_REGISTERS;
 
     #[inline(always)]
     fn splat(self, value: f32) -> __m256 {
@@ -274,17 +315,7 @@ impl<const AVX512: bool> Lanes for Narrow<AVX512> {
 
     #[inline(always)]
     fn dot(self, sum: __m256i, a: __m256i, b: __m256i) -> __m256i {
-        if AVX512 {
-            return op!(_mm256_dpbusd_epi32(sum, a, b));
-        }
-        op!({
-            let low = _mm256_set1_epi16(0xff);
-            let evens = _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(b));
-            let odds = _mm256_srai_epi16::<8>(b);
-            let evens = _mm256_madd_epi16(_mm256_and_si256(a, low), evens);
-            let odds = _mm256_madd_epi16(_mm256_srli_epi16::<8>(a), odds);
-            _mm256_add_epi32(sum, _mm256_add_epi32(evens, odds))
-        })
+        op!(D::dot(sum, a, b))
     }
 
     #[inline(always)]

@@ -2,12 +2,27 @@
 //!
 //! Every intrinsic below is sound because a value of [`Wide`] only comes from [`detect`].
 
-use super::avx2::Narrow;
-use super::{Isa, Kernel, Lanes};
+use super::avx2::{Dot, Narrow};
+use super::{Dots, Isa, Kernel, Lanes};
 #[allow(clippy::wildcard_imports, reason = "a file of intrinsics")]
 use std::arch::x86_64::*;
 
-pub(crate) type Avx512 = Narrow<true>;
+/// VNNI as AVX-512 encodes it.
+#[derive(Clone, Copy)]
+pub(crate) struct Vnni;
+
+impl Dot for Vnni {
+    const DOTS: Dots = Dots::Unsigned;
+    const MANY_REGISTERS: bool = true;
+
+    #[inline(always)]
+    unsafe fn dot(sum: __m256i, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: the caller vouches for the features.
+        unsafe { _mm256_dpbusd_epi32(sum, a, b) }
+    }
+}
+
+pub(crate) type Avx512 = Narrow<Vnni>;
 
 /// The token, if the CPU has the features.
 pub(crate) fn detect() -> Option<Avx512> {
@@ -57,7 +72,8 @@ impl Lanes for Wide {
     type F = __m512;
     type I = __m512i;
     const LANES: usize = 16;
-    const DOTS: bool = true;
+    const DOTS: Dots = Dots::Unsigned;
+    const MANY_REGISTERS: bool = true;
 
     #[inline(always)]
     fn splat(self, value: f32) -> __m512 {

@@ -13,7 +13,11 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod avxvnni;
 pub(crate) mod math;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod pair;
 mod scalar;
 
@@ -29,6 +33,21 @@ pub(crate) trait Kernel {
     fn run<I: Isa>(self, isa: I) -> Self::Output;
 }
 
+/// The instruction that multiplies bytes by signed bytes and adds to 32 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dots {
+    /// There is none; a dot product takes several.
+    None,
+    /// It multiplies unsigned bytes.
+    Unsigned,
+    /// It multiplies signed bytes.
+    #[cfg_attr(
+        not(target_arch = "aarch64"),
+        expect(dead_code, reason = "as ARM does")
+    )]
+    Signed,
+}
+
 /// Vectors of one width and the operations that kernels are made of. A value of the type proves
 /// that the CPU has them.
 pub(crate) trait Lanes: Copy + Send + Sync {
@@ -38,8 +57,10 @@ pub(crate) trait Lanes: Copy + Send + Sync {
     type I: Copy;
     /// How many lanes of 32 bits there are.
     const LANES: usize;
-    /// Whether [`Lanes::dot`] is one instruction, and registers are many.
-    const DOTS: bool;
+    /// Whether [`Lanes::dot`] is one instruction, and of which bytes.
+    const DOTS: Dots;
+    /// Whether registers hold a tile of eight such vectors twice, as 32 of the wider ones do.
+    const MANY_REGISTERS: bool;
 
     fn splat(self, value: f32) -> Self::F;
     /// # Safety
@@ -117,7 +138,8 @@ pub(crate) trait Lanes: Copy + Send + Sync {
     /// Unsigned bytes of `a` times signed bytes of `b`, neighbours summed to 16 bits.
     /// Callers prove that no sum leaves the 16-bit range.
     fn multiply_add_bytes(self, a: Self::I, b: Self::I) -> Self::I;
-    /// `sum` plus, in each 32-bit lane, unsigned bytes of `a` times signed bytes of `b`; exact.
+    /// `sum` plus, in each 32-bit lane, bytes of `a` times signed bytes of `b`; exact. Bytes of `a`
+    /// are signed with [`Dots::Signed`], else unsigned.
     fn dot(self, sum: Self::I, a: Self::I, b: Self::I) -> Self::I;
     /// Neighbouring signed 16-bit lanes summed to 32 bits.
     fn add_pairs16(self, a: Self::I) -> Self::I;
@@ -161,7 +183,13 @@ enum Choice {
     #[cfg(target_arch = "x86_64")]
     Avx2(avx2::Avx2),
     #[cfg(target_arch = "x86_64")]
+    AvxVnni(avxvnni::AvxVnni),
+    #[cfg(target_arch = "x86_64")]
     Avx512(avx512::Avx512),
+    #[cfg(target_arch = "aarch64")]
+    Neon(neon::Neon),
+    #[cfg(target_arch = "aarch64")]
+    Dotprod(neon::Dotprod),
 }
 
 /// The asked-for instruction set is unknown or not present.
@@ -175,15 +203,27 @@ pub struct UnknownIsa {
 impl IsaChoice {
     /// Every instruction set of this CPU, slowest first.
     pub fn available() -> Vec<Self> {
-        #[allow(unused_mut, reason = "only x86-64 adds to the list")]
+        #[allow(unused_mut, reason = "other processors add nothing to the list")]
         let mut all = vec![Self(Choice::Scalar(scalar::Scalar))];
         #[cfg(target_arch = "x86_64")]
         if let Some(isa) = avx2::Avx2::detect() {
             all.push(Self(Choice::Avx2(isa)));
         }
         #[cfg(target_arch = "x86_64")]
+        if let Some(isa) = avxvnni::detect() {
+            all.push(Self(Choice::AvxVnni(isa)));
+        }
+        #[cfg(target_arch = "x86_64")]
         if let Some(isa) = avx512::detect() {
             all.push(Self(Choice::Avx512(isa)));
+        }
+        #[cfg(target_arch = "aarch64")]
+        if let Some(isa) = neon::Neon::detect() {
+            all.push(Self(Choice::Neon(isa)));
+        }
+        #[cfg(target_arch = "aarch64")]
+        if let Some(isa) = neon::Dotprod::detect() {
+            all.push(Self(Choice::Dotprod(isa)));
         }
         all
     }
@@ -195,7 +235,7 @@ impl IsaChoice {
             .unwrap_or(Self(Choice::Scalar(scalar::Scalar)))
     }
 
-    /// The one of that name (`scalar`, `avx2`, `avx512`).
+    /// The one of that name (`scalar`, `avx2`, `avxvnni`, `avx512`, `neon`, `dotprod`).
     pub fn named(name: &str) -> Result<Self, UnknownIsa> {
         let all = Self::available();
         all.iter()
@@ -214,7 +254,28 @@ impl IsaChoice {
             #[cfg(target_arch = "x86_64")]
             Choice::Avx2(_) => "avx2",
             #[cfg(target_arch = "x86_64")]
+            Choice::AvxVnni(_) => "avxvnni",
+            #[cfg(target_arch = "x86_64")]
             Choice::Avx512(_) => "avx512",
+            #[cfg(target_arch = "aarch64")]
+            Choice::Neon(_) => "neon",
+            #[cfg(target_arch = "aarch64")]
+            Choice::Dotprod(_) => "dotprod",
+        }
+    }
+
+    /// What was not done with it, if anything, as the rest of a sentence.
+    pub fn unverified(self) -> Option<&'static str> {
+        match self.0 {
+            Choice::Scalar(_) => None,
+            #[cfg(target_arch = "x86_64")]
+            Choice::Avx2(_) | Choice::Avx512(_) => None,
+            #[cfg(target_arch = "x86_64")]
+            Choice::AvxVnni(_) => Some("was never run on a CPU that has it"),
+            #[cfg(target_arch = "aarch64")]
+            Choice::Neon(_) | Choice::Dotprod(_) => {
+                Some("was run under an emulator only, never on a CPU that has it")
+            }
         }
     }
 
@@ -225,7 +286,13 @@ impl IsaChoice {
             #[cfg(target_arch = "x86_64")]
             Choice::Avx2(isa) => isa.vectorize(kernel),
             #[cfg(target_arch = "x86_64")]
+            Choice::AvxVnni(isa) => isa.vectorize(kernel),
+            #[cfg(target_arch = "x86_64")]
             Choice::Avx512(isa) => isa.vectorize(kernel),
+            #[cfg(target_arch = "aarch64")]
+            Choice::Neon(isa) => isa.vectorize(kernel),
+            #[cfg(target_arch = "aarch64")]
+            Choice::Dotprod(isa) => isa.vectorize(kernel),
         }
     }
 }

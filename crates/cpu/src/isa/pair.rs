@@ -1,6 +1,6 @@
 //! Vectors of twice the lanes, made of two.
 
-use super::Lanes;
+use super::{Dots, Lanes};
 
 /// Two vectors as one: the lower lanes first.
 #[derive(Clone, Copy)]
@@ -39,7 +39,8 @@ impl<L: Lanes> Lanes for Pair<L> {
     type F = (L::F, L::F);
     type I = (L::I, L::I);
     const LANES: usize = 2 * L::LANES;
-    const DOTS: bool = L::DOTS;
+    const DOTS: Dots = L::DOTS;
+    const MANY_REGISTERS: bool = false;
 
     halves! {
         add(a: F, b: F) -> F;

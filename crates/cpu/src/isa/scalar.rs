@@ -1,7 +1,7 @@
 //! The portable instruction set: plain arrays, the meaning of every operation.
 
 use super::pair::Pair;
-use super::{Isa, Kernel, Lanes};
+use super::{Dots, Isa, Kernel, Lanes};
 use half::f16;
 
 #[derive(Clone, Copy)]
@@ -52,7 +52,8 @@ impl Lanes for Scalar {
     type F = Floats;
     type I = Bytes;
     const LANES: usize = 8;
-    const DOTS: bool = false;
+    const DOTS: Dots = Dots::None;
+    const MANY_REGISTERS: bool = false;
 
     #[inline(always)]
     fn splat(self, value: f32) -> Floats {

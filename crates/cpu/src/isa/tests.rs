@@ -82,7 +82,7 @@ fn operations<L: Lanes>(isa: L, operands: &Operands, first: usize) -> Vec<Vec<u3
             isa.add16(x, y),
             isa.add32(x, y),
             isa.multiply_add_bytes(small, y),
-            isa.dot(x, x, y),
+            isa.dot(x, small, y),
             isa.add_pairs16(x),
             isa.abs_bytes(x),
             isa.apply_sign(y, x),
@@ -123,6 +123,52 @@ fn bits<L: Lanes>(isa: L, floats: &[L::F], integers: &[L::I]) -> Vec<Vec<u32>> {
     out
 }
 
+/// `dot` on all bytes, and what kind it is; the narrow vectors half by half, then the wide ones.
+struct AllDots<'a>(&'a Operands);
+
+impl Kernel for AllDots<'_> {
+    type Output = [(Dots, Vec<u8>); 2];
+
+    #[inline(always)]
+    fn run<I: Isa>(self, isa: I) -> Self::Output {
+        let halves = [dot(isa, self.0, 0), dot(isa, self.0, 32)];
+        [
+            (I::DOTS, halves.concat()),
+            (I::Wide::DOTS, dot(isa.wide(), self.0, 0)),
+        ]
+    }
+}
+
+#[inline(always)]
+fn dot<L: Lanes>(isa: L, operands: &Operands, first: usize) -> Vec<u8> {
+    let mut out = vec![0; 4 * L::LANES];
+    // SAFETY: the operands hold a vector behind `first`, and `out` is one.
+    unsafe {
+        let x = isa.load_bytes(operands.x.as_ptr().add(first));
+        let y = isa.load_bytes(operands.y.as_ptr().add(first));
+        isa.store_bytes(out.as_mut_ptr(), isa.dot(y, x, y));
+    }
+    out
+}
+
+/// `dot` in plain loops.
+fn plain_dot(dots: Dots, operands: &Operands) -> Vec<u8> {
+    let mut out = Vec::new();
+    let (x, y) = (operands.x.as_chunks::<4>().0, operands.y.as_chunks::<4>().0);
+    for (x, y) in x.iter().zip(y) {
+        let mut sum = i32::from_le_bytes(*y);
+        for (&x, &y) in x.iter().zip(y) {
+            let x = match dots {
+                Dots::Signed => i32::from(x.cast_signed()),
+                Dots::None | Dots::Unsigned => i32::from(x),
+            };
+            sum = sum.wrapping_add(x * i32::from(y.cast_signed()));
+        }
+        out.extend(sum.to_le_bytes());
+    }
+    out
+}
+
 proptest! {
     #[test]
     fn all_instruction_sets_give_the_same_bits(
@@ -144,6 +190,23 @@ proptest! {
         for [narrow, wide] in &results {
             prop_assert_eq!(&results[0][0], narrow);
             prop_assert_eq!(&narrow[..wide.len()], wide);
+        }
+    }
+
+    #[test]
+    fn dots_are_exact(
+        x in proptest::collection::vec(any::<u8>(), 64),
+        y in proptest::collection::vec(-128_i8..=127, 64),
+    ) {
+        let mut operands = Operands { a: [0.0; 16], b: [0.0; 16], x: [0; 64], y: [0; 64], table: [0; 16] };
+        operands.x.copy_from_slice(&x);
+        for (to, from) in operands.y.iter_mut().zip(y) {
+            *to = from.cast_unsigned();
+        }
+        for isa in IsaChoice::available() {
+            for (dots, got) in isa.run(AllDots(&operands)) {
+                prop_assert_eq!(got, plain_dot(dots, &operands), "{:?}, {:?}", isa, dots);
+            }
         }
     }
 

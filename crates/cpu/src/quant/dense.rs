@@ -150,7 +150,7 @@ impl Kernel for Panel {
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
         let lanes = isa.wide();
-        let most = if I::DOTS { 8 } else { 6 };
+        let most = if I::MANY_REGISTERS { 8 } else { 6 };
         let mut first = 0;
         while first < self.rows {
             let left = self.rows - first;
@@ -170,8 +170,8 @@ impl Kernel for Panel {
                     4 => part.multiply::<I::Wide, SingleStore, 4, 1>(lanes),
                     5 => part.multiply::<I::Wide, SingleStore, 5, 1>(lanes),
                     6 => part.multiply::<I::Wide, SingleStore, 6, 1>(lanes),
-                    7 if I::DOTS => part.multiply::<I::Wide, SingleStore, 7, 1>(lanes),
-                    _ if I::DOTS => part.multiply::<I::Wide, SingleStore, 8, 1>(lanes),
+                    7 if I::MANY_REGISTERS => part.multiply::<I::Wide, SingleStore, 7, 1>(lanes),
+                    _ if I::MANY_REGISTERS => part.multiply::<I::Wide, SingleStore, 8, 1>(lanes),
                     _ => unreachable!("at most six rows"),
                 };
             }

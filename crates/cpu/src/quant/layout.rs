@@ -6,7 +6,7 @@
 //! order.
 
 use super::codes::{self, CodeForm};
-use crate::isa::Lanes;
+use crate::isa::{Dots, Lanes};
 use forthwith_core::format::{Affine, Codes, Scales};
 
 /// Rows in a group: the lanes of a wide vector.
@@ -34,14 +34,14 @@ pub(crate) trait Layout: Copy {
     const OFFSETS: bool;
     /// Bytes of a record.
     const RECORD: usize;
-    /// Whether codes of 8 bits become unsigned, too large by 128, where [`Lanes::DOTS`]: sums over
+    /// Whether codes of 8 bits become unsigned, too large by 128, with [`Dots::Unsigned`]: sums over
     /// 32 columns start at what that is too much by.
     const RAISED: bool = Self::BITS == 8 && Self::SUB == COLUMNS;
     /// Whether a record begins with the eight vectors of codes, a byte each.
     const PANEL: bool;
 
     /// The vectors of codes `j = v` and `j = v + 4`, for `v` in 0..4. Codes of 8 bits are signed
-    /// unless [`Layout::RAISED`] and [`Lanes::DOTS`]; all others are unsigned.
+    /// unless [`Layout::RAISED`] and [`Dots::Unsigned`]; all others are unsigned.
     ///
     /// # Safety
     /// A whole record is readable at `record`.
@@ -102,7 +102,7 @@ impl<C: CodeForm, const SUB: usize, const SCALE: u32, const ZERO: i32> Layout
     unsafe fn pair<I: Lanes>(isa: I, record: *const u8, v: usize) -> (I::I, I::I) {
         // SAFETY: the codes come first in the record.
         let (low, high) = unsafe { C::pair(isa, record, v) };
-        if I::DOTS && Self::RAISED {
+        if I::DOTS == Dots::Unsigned && Self::RAISED {
             let sign = isa.splat_byte(0x80);
             return (isa.xor(low, sign), isa.xor(high, sign));
         }

@@ -2,7 +2,7 @@
 
 use super::activations::ActivationsView;
 use super::layout::{COLUMNS, Expanded, LANES, Layout, VECTOR};
-use crate::isa::{Isa, Kernel, Lanes};
+use crate::isa::{Dots, Isa, Kernel, Lanes};
 use std::marker::PhantomData;
 
 /// Above this many rows of activations, a group is expanded once and reused.
@@ -114,7 +114,7 @@ struct Records {
 
 /// Whether [`panel_dots`] computes the products of a layout.
 const fn by_vectors<V: Lanes, L: Layout>() -> bool {
-    !V::DOTS && L::PANEL && L::BITS <= 4 && L::SUB == COLUMNS
+    matches!(V::DOTS, Dots::None) && L::PANEL && L::BITS <= 4 && L::SUB == COLUMNS
 }
 
 /// All rows of activations, as many at a time as registers hold; `STREAM` if the group comes from
@@ -137,7 +137,9 @@ unsafe fn product<V: Lanes, L: Layout, const STREAM: bool>(
                 1 => tile::<V, L, 1, STREAM>(lanes, records, rows, first, out),
                 2 => tile::<V, L, 2, STREAM>(lanes, records, rows, first, out),
                 3 => tile::<V, L, 3, STREAM>(lanes, records, rows, first, out),
-                8.. if V::DOTS => tile::<V, L, 8, STREAM>(lanes, records, rows, first, out),
+                8.. if V::MANY_REGISTERS => {
+                    tile::<V, L, 8, STREAM>(lanes, records, rows, first, out)
+                }
                 6.. if by_vectors::<V, L>() => {
                     tile::<V, L, 6, STREAM>(lanes, records, rows, first, out)
                 }
@@ -225,11 +227,15 @@ unsafe fn tile<V: Lanes, L: Layout, const C: usize, const STREAM: bool>(
                     lanes.prefetch(record.wrapping_add(PREFETCH + 64 * line));
                 }
             }
-            let signed = L::BITS == 8 && !(V::DOTS && L::RAISED);
-            let dots = if signed {
-                signed_dots::<V, L, C>(lanes, record, &row, r)
-            } else if V::DOTS {
+            let fused = match V::DOTS {
+                Dots::None => false,
+                Dots::Unsigned => L::BITS < 8 || L::RAISED,
+                Dots::Signed => true,
+            };
+            let dots = if fused {
                 fused_dots::<V, L, C>(lanes, record, &row, r)
+            } else if L::BITS == 8 {
+                signed_dots::<V, L, C>(lanes, record, &row, r)
             } else if by_vectors::<V, L>() {
                 panel_dots::<V, C>(lanes, record, &row, (r, half))
             } else {
@@ -269,7 +275,7 @@ unsafe fn fused_dots<V: Lanes, L: Layout, const C: usize>(
     // SAFETY: the caller vouches for the record and the rows.
     unsafe {
         let mut dots = [[lanes.zero(); 2]; C];
-        if L::RAISED {
+        if V::DOTS == Dots::Unsigned && L::RAISED {
             for c in 0..C {
                 dots[c][0] = lanes.broadcast4(rows[c].biases.add(r).cast());
             }

@@ -130,7 +130,7 @@ impl<S: Store> BlockTile<'_, S> {
             query[q] = &self.rows[queries[q].start..][..self.head_dim];
         }
         let (lower, upper) = (self.first < 16, self.end > 16);
-        if I::DOTS && lower && upper {
+        if I::MANY_REGISTERS && lower && upper {
             self.dots::<I::Wide, Q, 2>(isa.wide(), &query, 0, &mut scores);
             return scores;
         }
@@ -255,10 +255,10 @@ impl<S: Store> BlockTile<'_, S> {
             // SAFETY: that many elements are left; states and values were checked above, and
             // head_dim is a multiple of eight, checked at load.
             unsafe {
-                if I::DOTS && !S::SCALED && left >= 64 {
+                if I::MANY_REGISTERS && !S::SCALED && left >= 64 {
                     self.columns::<I::Wide, Q, 4>(lanes, factors, d, out);
                     d += 64;
-                } else if I::DOTS && left >= 32 {
+                } else if I::MANY_REGISTERS && left >= 32 {
                     self.columns::<I::Wide, Q, 2>(lanes, factors, d, out);
                     d += 32;
                 } else if left >= 16 {
