@@ -29,4 +29,4 @@ pub use isa::{IsaChoice, UnknownIsa};
 pub use kv::{BLOCK_SIZE, KvFormat, UnknownKvFormat, kv_block_bytes};
 pub use memory::OutOfMemory;
 pub use reference::{Arithmetic, Reference};
-pub use roof::{Roof, RoofError};
+pub use roof::{Roof, RoofError, RoofMeter};

@@ -6,8 +6,6 @@ use crate::team::Team;
 use forthwith_core::clock::{Clock, SystemClock};
 use std::time::Duration;
 
-/// Far more than a cache holds.
-const READ_BYTES: usize = 512 << 20;
 /// Vectors that are summed side by side, so that no sum waits for the one before it.
 const SUMS: usize = 8;
 const PRODUCT_ROUNDS: usize = 500_000;
@@ -40,47 +38,108 @@ pub enum RoofError {
 }
 
 impl Roof {
-    /// Measures for some seconds.
+    /// Measures for some seconds: the median of some samples.
     ///
     /// # Errors
     /// If there is no memory, or no thread starts.
     pub fn measure(isa: IsaChoice, threads: usize) -> Result<Self, RoofError> {
-        let mut team = Team::new(threads.max(1))?;
-        let mut memory: Buffer<u8> = Buffer::zeroed(READ_BYTES)?;
+        let mut meter = RoofMeter::new(isa, threads)?;
+        let mut samples = Vec::with_capacity(ROUNDS);
+        for _ in 0..ROUNDS {
+            samples.push(meter.sample()?);
+        }
+        Ok(Self::median(&samples))
+    }
+
+    /// The median of each rate.
+    ///
+    /// # Panics
+    /// If there is no sample.
+    pub fn median(samples: &[Self]) -> Self {
+        let middle = |of: fn(&Self) -> f64| {
+            let mut rates: Vec<f64> = samples.iter().map(of).collect();
+            rates.sort_by(f64::total_cmp);
+            rates[rates.len() / 2]
+        };
+        Self {
+            read_gb_s: middle(|roof| roof.read_gb_s),
+            int8_gop_s: middle(|roof| roof.int8_gop_s),
+            f32_gop_s: middle(|roof| roof.f32_gop_s),
+        }
+    }
+}
+
+/// Measures the roof of the moment, again and again: what a machine gives may halve from one second to
+/// the next where it is shared.
+pub struct RoofMeter {
+    isa: IsaChoice,
+    team: Team,
+    memory: Buffer<u8>,
+    clock: SystemClock,
+}
+
+impl RoofMeter {
+    /// A meter with threads and [`Self::BYTES`] of memory of its own.
+    ///
+    /// # Errors
+    /// If there is no memory, or no thread starts.
+    pub fn new(isa: IsaChoice, threads: usize) -> Result<Self, RoofError> {
+        let team = Team::new(threads.max(1))?;
+        let mut memory: Buffer<u8> = Buffer::zeroed(Self::BYTES)?;
         memory.fill(1);
-        let (bytes, memory) = (number(READ_BYTES), &memory[..]);
-        let read = median(&mut team, |index, members| {
-            let part = memory.len() / members;
-            isa.run(Read(&memory[index * part..(index + 1) * part]));
-        })?;
-        let lanes = isa.run(WideLanes);
-        let operations = number(2 * 4 * lanes * SUMS * PRODUCT_ROUNDS * team.members());
-        let multiply = median(&mut team, |_, _| isa.run(Multiply))?;
-        let float_operations = operations / 4.0;
-        let float = median(&mut team, |_, _| isa.run(MultiplyFloats))?;
+        let clock = SystemClock::start();
         Ok(Self {
-            read_gb_s: bytes / read.as_secs_f64() / 1e9,
-            int8_gop_s: operations / multiply.as_secs_f64() / 1e9,
-            f32_gop_s: float_operations / float.as_secs_f64() / 1e9,
+            isa,
+            team,
+            memory,
+            clock,
         })
+    }
+
+    /// What the meter takes of memory: far more than a cache holds.
+    pub const BYTES: usize = 256 << 20;
+
+    /// Measures once, for less than a tenth of a second on most machines.
+    ///
+    /// # Errors
+    /// If a thread breaks.
+    pub fn sample(&mut self) -> Result<Roof, RoofError> {
+        let isa = self.isa;
+        let members = self.team.members();
+        let reading = |ask: bool| {
+            move |memory: &[u8], index: usize| {
+                let part = memory.len() / members;
+                let bytes = &memory[index * part..(index + 1) * part];
+                isa.run(Read { bytes, ask });
+            }
+        };
+        // Asking ahead helps on some machines and harms on others.
+        let read = self
+            .time(reading(false))?
+            .min(self.time(reading(true))?)
+            .as_secs_f64();
+        let multiply = self.time(|_, _| isa.run(Multiply))?.as_secs_f64();
+        let float = self.time(|_, _| isa.run(MultiplyFloats))?.as_secs_f64();
+        let lanes = isa.run(WideLanes);
+        let operations = number(2 * 4 * lanes * SUMS * PRODUCT_ROUNDS * members);
+        Ok(Roof {
+            read_gb_s: number(Self::BYTES) / read / 1e9,
+            int8_gop_s: operations / multiply / 1e9,
+            f32_gop_s: operations / 4.0 / float / 1e9,
+        })
+    }
+
+    fn time(&mut self, work: impl Fn(&[u8], usize) + Sync) -> Result<Duration, RoofError> {
+        let memory = &self.memory[..];
+        let began = self.clock.now();
+        let job = |member: crate::team::Member<'_>| work(memory, member.index);
+        self.team.run(&job).map_err(RoofError::Worker)?;
+        Ok(self.clock.now().saturating_sub(began))
     }
 }
 
 fn number(value: usize) -> f64 {
     f64::from(u32::try_from(value / 1024).unwrap_or(u32::MAX)) * 1024.0
-}
-
-fn median(team: &mut Team, work: impl Fn(usize, usize) + Sync) -> Result<Duration, RoofError> {
-    let clock = SystemClock::start();
-    let mut times = [Duration::ZERO; ROUNDS];
-    for time in &mut times {
-        let began = clock.now();
-        let job = |member: crate::team::Member<'_>| work(member.index, member.members);
-        team.run(&job).map_err(RoofError::Worker)?;
-        *time = clock.now().saturating_sub(began);
-    }
-    times.sort();
-    Ok(times[ROUNDS / 2])
 }
 
 struct WideLanes;
@@ -94,8 +153,11 @@ impl Kernel for WideLanes {
     }
 }
 
-/// Reads every byte once.
-struct Read<'a>(&'a [u8]);
+/// Reads every byte once; `ask`s for memory ahead or leaves that to the machine.
+struct Read<'a> {
+    bytes: &'a [u8],
+    ask: bool,
+}
 
 impl Kernel for Read<'_> {
     type Output = ();
@@ -105,12 +167,14 @@ impl Kernel for Read<'_> {
         let isa = isa.wide();
         let vector = 4 * I::Wide::LANES;
         let mut all = [isa.zero(); 4];
-        for chunk in self.0.chunks_exact(4 * vector) {
+        for chunk in self.bytes.chunks_exact(4 * vector) {
             for (index, all) in all.iter_mut().enumerate() {
                 // SAFETY: the chunk holds four vectors.
                 unsafe {
                     let from = chunk.as_ptr().add(index * vector);
-                    isa.prefetch(from.wrapping_add(2048));
+                    if self.ask {
+                        isa.prefetch(from.wrapping_add(2048));
+                    }
                     *all = isa.or(*all, isa.load_bytes(from));
                 }
             }

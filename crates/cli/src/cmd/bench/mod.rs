@@ -11,7 +11,8 @@ use crowd::Crowd;
 use forthwith_core::program::Program;
 use forthwith_core::units::{Blocks, Bytes, Tokens};
 use forthwith_cpu::{
-    BLOCK_SIZE, Cpu, CpuConfig, PHASE_NAMES, Roof, kv_block_bytes, weight_bytes, workspace_bytes,
+    BLOCK_SIZE, Cpu, CpuConfig, PHASE_NAMES, Roof, RoofMeter, kv_block_bytes, weight_bytes,
+    workspace_bytes,
 };
 use forthwith_hub::{Located, Progress as _};
 use serde::Serialize;
@@ -91,22 +92,13 @@ pub(crate) fn run(args: &BenchArgs, shared: &SharedArgs) -> Result<(), Failure> 
     let cpu = Cpu::load(Arc::clone(&program), &file, &config, &|_, _| ());
     drop(file);
     let mut crowd = Crowd::new(cpu.map_err(Failure::failed)?, config.context);
-    let roof = Roof::measure(compute.isa, compute.threads).map_err(Failure::failed)?;
     let mut matrices = program.weights.iter().filter(|weight| weight.rows > 1);
-    let floats = matrices.all(|weight| weight.format.info().affine.is_none());
-    let bench = Bench {
+    let mut bench = Bench {
         args,
-        products_gop_s: if floats {
-            roof.f32_gop_s
-        } else {
-            roof.int8_gop_s
-        },
+        floats: matrices.all(|weight| weight.format.info().affine.is_none()),
         work: Work::new(&program, compute.kv_format),
-        roof: RoofRates {
-            read_gb_s: roof.read_gb_s,
-            int8_gop_s: roof.int8_gop_s,
-            f32_gop_s: roof.f32_gop_s,
-        },
+        meter: RoofMeter::new(compute.isa, compute.threads).map_err(Failure::failed)?,
+        roofs: Vec::new(),
     };
     let report = bench.report(&mut crowd)?;
     print(&report, args.json).map_err(|error| Failure::output(&error))
@@ -139,7 +131,7 @@ fn config(
     let context = Tokens::new(longest);
     let kv = kv_block_bytes(program, compute.kv_format).get() * blocks as u64;
     let workspace = workspace_bytes(program, step_tokens, context, compute.threads);
-    let needed = weight_bytes(program) + workspace + Bytes::new(kv);
+    let needed = weight_bytes(program) + workspace + Bytes::new(kv + RoofMeter::BYTES as u64);
     let free = available_memory()?;
     if needed > free {
         return Err(Failure::bad_input(format_args!(
@@ -160,13 +152,21 @@ fn config(
 struct Bench<'a> {
     args: &'a BenchEngineArgs,
     work: Work,
-    roof: RoofRates,
-    /// The roof of the products of this model's weights.
-    products_gop_s: f64,
+    /// Whether all weights are floats.
+    floats: bool,
+    meter: RoofMeter,
+    /// Every sample of the roof.
+    roofs: Vec<Roof>,
+}
+
+/// A rate, and its share of the roof of the moment it was measured in.
+struct Rate {
+    per_second: f64,
+    share_of_roof: f64,
 }
 
 impl Bench<'_> {
-    fn report(&self, crowd: &mut Crowd) -> Result<Report, Failure> {
+    fn report(&mut self, crowd: &mut Crowd) -> Result<Report, Failure> {
         let args = self.args;
         crowd.prefill(args.prefill[0].min(STEP_TOKENS))?;
         let mut phases = Vec::new();
@@ -197,39 +197,77 @@ impl Bench<'_> {
             args.decode,
             (batch, middle, 1),
         );
+        let roof = Roof::median(&self.roofs);
         Ok(Report {
             prefill,
             decode,
-            roof: self.roof,
+            roof: RoofRates {
+                read_gb_s: roof.read_gb_s,
+                int8_gop_s: roof.int8_gop_s,
+                f32_gop_s: roof.f32_gop_s,
+            },
             phases,
         })
     }
 
-    fn prefill(&self, crowd: &mut Crowd, tokens: usize) -> Result<Prefill, Failure> {
-        let time = median(self.args.repeat, || crowd.prefill(tokens))?;
-        let operations: u64 = self.work.of((1, 0, tokens)).iter().map(|work| work.1).sum();
-        let gop_s = work::number(operations) / time / 1e9;
-        Ok(Prefill {
-            tokens,
-            tok_s: work::number(tokens as u64) / time,
-            gop_s,
-            share_of_roof: gop_s / self.products_gop_s,
+    /// The medians of `amount` (in 10⁹) each time, and of its shares of the roof just before.
+    fn rate(
+        &mut self,
+        amount: f64,
+        roof: impl Fn(&Roof) -> f64,
+        mut once: impl FnMut() -> Result<Duration, Failure>,
+    ) -> Result<Rate, Failure> {
+        let (mut rates, mut shares) = (Vec::new(), Vec::new());
+        for _ in 0..self.args.repeat {
+            let sample = self.meter.sample().map_err(Failure::failed)?;
+            let rate = amount / once()?.as_secs_f64().max(f64::MIN_POSITIVE);
+            rates.push(rate);
+            shares.push(rate / roof(&sample));
+            self.roofs.push(sample);
+        }
+        let middle = |values: &mut Vec<f64>| {
+            values.sort_by(f64::total_cmp);
+            values[values.len() / 2]
+        };
+        Ok(Rate {
+            per_second: middle(&mut rates),
+            share_of_roof: middle(&mut shares),
         })
     }
 
-    fn decode(&self, crowd: &mut Crowd, batch: usize, depth: usize) -> Result<Decode, Failure> {
+    fn prefill(&mut self, crowd: &mut Crowd, tokens: usize) -> Result<Prefill, Failure> {
+        let operations: u64 = self.work.of((1, 0, tokens)).iter().map(|work| work.1).sum();
+        let (amount, floats) = (work::number(operations) / 1e9, self.floats);
+        let products = |roof: &Roof| {
+            if floats {
+                roof.f32_gop_s
+            } else {
+                roof.int8_gop_s
+            }
+        };
+        let rate = self.rate(amount, products, || crowd.prefill(tokens))?;
+        Ok(Prefill {
+            tokens,
+            tok_s: work::number(tokens as u64) * rate.per_second / amount,
+            gop_s: rate.per_second,
+            share_of_roof: rate.share_of_roof,
+        })
+    }
+
+    fn decode(&mut self, crowd: &mut Crowd, batch: usize, depth: usize) -> Result<Decode, Failure> {
         let (steps, start) = (self.args.decode, depth.max(1));
         crowd.fill(batch, start)?;
-        let time = median(self.args.repeat, || crowd.decode(batch, start, steps))?;
         let middle = (batch, start + steps / 2, 1);
         let bytes: u64 = self.work.of(middle).iter().map(|work| work.0).sum();
-        let gb_s = work::number(bytes * steps as u64) / time / 1e9;
+        let amount = work::number(bytes * steps as u64) / 1e9;
+        let read = |roof: &Roof| roof.read_gb_s;
+        let rate = self.rate(amount, read, || crowd.decode(batch, start, steps))?;
         Ok(Decode {
             batch,
             depth,
-            tok_s: work::number((batch * steps) as u64) / time,
-            gb_s,
-            share_of_roof: gb_s / self.roof.read_gb_s,
+            tok_s: work::number((batch * steps) as u64) * rate.per_second / amount,
+            gb_s: rate.per_second,
+            share_of_roof: rate.share_of_roof,
         })
     }
 
@@ -251,19 +289,6 @@ impl Bench<'_> {
             });
         }
     }
-}
-
-/// The median of some measurements, in seconds.
-fn median(
-    repeat: usize,
-    mut measure: impl FnMut() -> Result<Duration, Failure>,
-) -> Result<f64, Failure> {
-    let mut times = Vec::with_capacity(repeat);
-    for _ in 0..repeat {
-        times.push(measure()?);
-    }
-    times.sort();
-    Ok(times[repeat / 2].as_secs_f64().max(f64::MIN_POSITIVE))
 }
 
 fn print(report: &Report, json: bool) -> io::Result<()> {
