@@ -114,8 +114,8 @@ pub(crate) fn reset(state: &mut State<'_>) {
 /// Attends a tile of queries to the positions of one split; states are overwritten.
 ///
 /// # Shapes   queries: any number, sharing one key-value head; states: `[queries, head_dim + 2]`
-/// # Cost     reads each key and value once per four queries, or expands it once and reads it once per
-///            six; `4·head_dim` operations per score
+/// # Cost     each key and value read once per four queries, or expanded once and then read once per six;
+///   `4·head_dim` operations per score
 pub(crate) struct AttendSplit<'a> {
     pub(crate) queries: &'a [Query],
     /// The rows that the queries lie in.
