@@ -41,7 +41,7 @@ fn by_id(a: &Candidate, b: &Candidate) -> Ordering {
 /// are the largest logits of the row's stretches, `spare` is overwritten.
 ///
 /// # Cost   a pass over the stretches that reach the `count`-th largest of the maxima, so at most
-///          `count` of them but for equals; the buffer holds at most twice the count
+///   `count` of them but for equals; the buffer holds at most twice the count
 pub(super) fn most_likely(
     logits: &[f32],
     maxima: &[f32],
