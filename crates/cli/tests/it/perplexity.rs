@@ -130,14 +130,18 @@ fn real_smollm2_perplexity_of_the_reference_is_as_stored() {
     let Some(model) = Model::open() else {
         return;
     };
-    for (name, arithmetic) in [
+    let found = [
         ("oracle", Arithmetic::Oracle),
         ("quantizing", Arithmetic::Quantizing(KvFormat::F16)),
-    ] {
+    ]
+    .map(|(name, arithmetic)| {
         let program = Arc::clone(&model.program);
         let reference = Reference::load(program, &model.file, arithmetic, model.blocks());
         let perplexity = model.perplexity(&mut reference.unwrap(), STEP);
         eprintln!("{name}: {perplexity:.6} over {} tokens", model.ids.len());
+        (name, perplexity)
+    });
+    for (name, perplexity) in found {
         let stored = stored(name);
         assert!(
             (perplexity / stored - 1.0).abs() < 1e-5,
