@@ -17,7 +17,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const STEP: usize = 256;
-/// How far the kernels may be from the reference.
+/// How far the kernels may be from the reference in single floats. Sums that round differently at a
+/// border of the eight-bit activations alone move a text of this length by as much.
 const TOLERANCE: f64 = 0.003;
 
 fn folder() -> PathBuf {
@@ -93,7 +94,7 @@ fn real_smollm2_perplexity_is_that_of_the_reference() {
         stored("tokens"),
         "the stored numbers are of this text"
     );
-    let oracle = stored("oracle");
+    let (oracle, quantizing) = (stored("oracle"), stored("quantizing"));
     for (kv_format, tolerance) in [
         (KvFormat::F16, TOLERANCE),
         (KvFormat::F32, TOLERANCE),
@@ -112,13 +113,15 @@ fn real_smollm2_perplexity_is_that_of_the_reference() {
         let program = Arc::clone(&model.program);
         let mut cpu = Cpu::load(program, &model.file, &config, &|_, _| {}).unwrap();
         let ours = model.perplexity(&mut cpu, STEP);
-        let apart = ours / oracle - 1.0;
+        let apart = |other: f64| ours / other - 1.0;
         eprintln!(
-            "perplexity with a cache in {kv_format}: {ours:.4}, {:+.3} %",
-            100.0 * apart
+            "perplexity with a cache in {kv_format}: {ours:.4}; {:+.3} % of the same arithmetic in \
+             plain loops, {:+.3} % of single floats",
+            100.0 * apart(quantizing),
+            100.0 * apart(oracle)
         );
         assert!(
-            apart.abs() <= tolerance,
+            apart(oracle).abs() <= tolerance,
             "perplexity {ours} with a cache in {kv_format}, the reference has {oracle}"
         );
     }
