@@ -9,8 +9,12 @@
 //! | residual | `hidden` | embed, output residual, down residual | norms |
 //! | qkv | `(heads + 2·kv_heads)·head_dim` | qkv projection | attention |
 //! | attended | `heads·head_dim` | attention | output residual |
-//! | gated | `feed_forward` | gate and up | down residual |
+//! | gated | `feed_forward` | gate and up, or up alone | down residual |
 //! | logits | `vocab` | logits (listed rows only) | the sampler |
+//!
+//! Each buffer has one writer between two of its readers, so phases that read the same residual may
+//! stand in any order: a family whose feed-forward layer works beside attention lists its `up`
+//! before the attention's output joins the residual.
 
 use crate::format::Format;
 use crate::units::{Bytes, Tokens};
@@ -25,6 +29,9 @@ pub struct WeightId(pub usize);
 pub struct WeightSpec {
     /// The tensor's name in the file.
     pub name: String,
+    /// Where the weight begins in that tensor, in rows, or in elements for a vector: 0 unless the
+    /// tensor holds several weights, one after the other.
+    pub first: usize,
     /// Outputs of a matrix product, or 1 for a vector.
     pub rows: usize,
     /// Inputs of a matrix product, or the vector's length.
@@ -79,25 +86,55 @@ pub enum Phase {
     Embed(Embed),
     /// `qkv = [Wq; Wk; Wv] · norm(residual)`
     QkvProjection(QkvProjection),
-    /// Per-head norms, rotary embedding, write to the KV cache, attention over it.
+    /// Norms of heads, rotary embedding, write to the KV cache, attention over it.
     Attention(Attention),
-    /// `residual += post_norm(W · attended)`
+    /// `residual += scale · W · attended`, with a norm before or after that.
     OutputResidual(ProjectionResidual),
     /// `gated = activation(Wg · n) ⊙ (Wu · n)` with `n = norm(residual)`
     GateUp(GateUp),
-    /// `residual += post_norm(W · gated)`
+    /// `gated = activation(W · norm(residual))`
+    Up(Up),
+    /// `residual += scale · W · gated`, with a norm before or after that.
     DownResidual(ProjectionResidual),
-    /// `logits = softcap(W · norm(residual))` for the listed rows.
+    /// `logits = softcap(scale · W · norm(residual))` for the listed rows.
     Logits(Logits),
 }
 
-/// Root-mean-square norm: `x / sqrt(mean(x²) + eps) · weight`.
+/// A matrix product and what is added to it: `W · x + bias`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Linear {
+    /// `[outputs, inputs]`
+    pub weight: WeightId,
+    /// One number per output.
+    pub bias: Option<WeightId>,
+}
+
+impl From<WeightId> for Linear {
+    fn from(weight: WeightId) -> Self {
+        Self { weight, bias: None }
+    }
+}
+
+/// A norm over the elements of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Norm {
+    /// What the row is divided by.
+    pub kind: NormKind,
     /// One factor per element.
     pub weight: WeightId,
+    /// One number per element, added last.
+    pub bias: Option<WeightId>,
     /// Added to the mean square.
     pub eps: f32,
+}
+
+/// The kinds of norms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NormKind {
+    /// `x / sqrt(mean(x²) + eps) · weight`. Source: Zhang & Sennrich 2019, arXiv:1910.07467.
+    RootMeanSquare,
+    /// The same of `x − mean(x)`. Source: Ba et al. 2016, arXiv:1607.06450.
+    Layer,
 }
 
 /// Parameters of [`Phase::Embed`].
@@ -107,19 +144,21 @@ pub struct Embed {
     pub table: WeightId,
     /// Multiplies the row; 1 for most families.
     pub scale: f32,
+    /// `[positions, hidden]`, a learned row for each position, added next.
+    pub positions: Option<WeightId>,
 }
 
 /// Parameters of [`Phase::QkvProjection`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct QkvProjection {
     /// Norm of the residual.
-    pub norm: Norm,
+    pub norm: Option<Norm>,
     /// `[heads·head_dim, hidden]`
-    pub query: WeightId,
+    pub query: Linear,
     /// `[kv_heads·head_dim, hidden]`
-    pub key: WeightId,
+    pub key: Linear,
     /// `[kv_heads·head_dim, hidden]`
-    pub value: WeightId,
+    pub value: Linear,
 }
 
 /// Parameters of [`Phase::Attention`].
@@ -129,9 +168,9 @@ pub struct Attention {
     pub layer: usize,
     /// Query heads; a multiple of the layer's `kv_heads`. Query head `h` reads kv head `h / (heads / kv_heads)`.
     pub heads: usize,
-    /// Norm of each query head, over `head_dim`.
+    /// Norm of each run of query elements as long as its weight: of each head, or of all together.
     pub query_norm: Option<Norm>,
-    /// Norm of each key head, over `head_dim`.
+    /// The same of the key elements.
     pub key_norm: Option<Norm>,
     /// Index into [`Program::ropes`].
     pub rope: Option<usize>,
@@ -145,21 +184,34 @@ pub struct Attention {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProjectionResidual {
     /// `[hidden, inputs]`
-    pub projection: WeightId,
+    pub projection: Linear,
     /// Norm of the projection before it is added.
     pub post_norm: Option<Norm>,
+    /// Multiplies what is added; 1 for most families.
+    pub scale: f32,
 }
 
 /// Parameters of [`Phase::GateUp`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct GateUp {
     /// Norm of the residual.
-    pub norm: Norm,
+    pub norm: Option<Norm>,
     /// `[feed_forward, hidden]`
-    pub gate: WeightId,
+    pub gate: Linear,
     /// `[feed_forward, hidden]`
-    pub up: WeightId,
+    pub up: Linear,
     /// Applied to the gate.
+    pub activation: Activation,
+}
+
+/// Parameters of [`Phase::Up`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Up {
+    /// Norm of the residual.
+    pub norm: Option<Norm>,
+    /// `[feed_forward, hidden]`
+    pub up: Linear,
+    /// Applied to the product.
     pub activation: Activation,
 }
 
@@ -167,20 +219,26 @@ pub struct GateUp {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Logits {
     /// Norm of the residual.
-    pub norm: Norm,
+    pub norm: Option<Norm>,
     /// `[vocab, hidden]`; the embedding table again when tied.
-    pub head: WeightId,
+    pub head: Linear,
+    /// Multiplies the logits; 1 for most families.
+    pub scale: f32,
     /// `softcap · tanh(logit / softcap)` when present.
     pub softcap: Option<f32>,
 }
 
-/// The non-linearity of a gated feed-forward layer.
+/// The non-linearity of a feed-forward layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activation {
     /// `x / (1 + exp(−x))`
     Silu,
     /// `x/2 · (1 + tanh(√(2/π)·(x + 0.044715·x³)))`
     GeluTanh,
+    /// `x/2 · (1 + erf(x/√2))`
+    Gelu,
+    /// `max(x, 0)`
+    Relu,
 }
 
 /// Which elements of a head rotate together.
@@ -226,31 +284,40 @@ impl Phase {
             Self::Attention(_) => "attention",
             Self::OutputResidual(_) => "output + residual",
             Self::GateUp(_) => "norm + gate, up",
+            Self::Up(_) => "norm + up",
             Self::DownResidual(_) => "down + residual",
             Self::Logits(_) => "norm + logits",
         }
     }
 
-    /// The matrices that the phase multiplies by.
-    pub fn matrices(&self) -> Vec<WeightId> {
+    /// The products that the phase computes.
+    pub fn products(&self) -> Vec<Linear> {
         match self {
             Self::Embed(_) | Self::Attention(_) => vec![],
             Self::QkvProjection(phase) => vec![phase.query, phase.key, phase.value],
             Self::OutputResidual(phase) | Self::DownResidual(phase) => vec![phase.projection],
             Self::GateUp(phase) => vec![phase.gate, phase.up],
+            Self::Up(phase) => vec![phase.up],
             Self::Logits(phase) => vec![phase.head],
         }
+    }
+
+    /// The matrices that the phase multiplies by.
+    pub fn matrices(&self) -> Vec<WeightId> {
+        let products = self.products().into_iter();
+        products.map(|product| product.weight).collect()
     }
 
     /// The norms that the phase applies.
     pub fn norms(&self) -> Vec<Norm> {
         let norms = match self {
             Self::Embed(_) => [None, None],
-            Self::QkvProjection(phase) => [Some(phase.norm), None],
+            Self::QkvProjection(phase) => [phase.norm, None],
             Self::Attention(phase) => [phase.query_norm, phase.key_norm],
             Self::OutputResidual(phase) | Self::DownResidual(phase) => [phase.post_norm, None],
-            Self::GateUp(phase) => [Some(phase.norm), None],
-            Self::Logits(phase) => [Some(phase.norm), None],
+            Self::GateUp(phase) => [phase.norm, None],
+            Self::Up(phase) => [phase.norm, None],
+            Self::Logits(phase) => [phase.norm, None],
         };
         norms.into_iter().flatten().collect()
     }
@@ -313,14 +380,16 @@ impl Program {
                 Phase::QkvProjection(p) => {
                     let width: usize = [p.query, p.key, p.value]
                         .iter()
-                        .map(|&id| self.weight(id).rows)
+                        .map(|product| self.weight(product.weight).rows)
                         .sum();
                     widths.qkv = widths.qkv.max(width);
                 }
                 Phase::OutputResidual(p) => {
-                    widths.attended = widths.attended.max(self.weight(p.projection).cols);
+                    widths.attended = widths.attended.max(self.weight(p.projection.weight).cols);
                 }
-                Phase::GateUp(p) => widths.gated = widths.gated.max(self.weight(p.gate).rows),
+                Phase::GateUp(GateUp { up, .. }) | Phase::Up(Up { up, .. }) => {
+                    widths.gated = widths.gated.max(self.weight(up.weight).rows);
+                }
                 _ => {}
             }
         }

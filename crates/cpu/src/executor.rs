@@ -10,19 +10,21 @@ mod workspace;
 use crate::isa::IsaChoice;
 use crate::kv::{BLOCK_SIZE, KvCache, KvFormat, KvLayers, kv_block_bytes};
 use crate::memory::SharedSlice;
-use crate::phases::gate::GatedUnit;
-use crate::phases::norm::RmsNorm;
+use crate::phases::gate::{Activate, GatedUnit};
+use crate::phases::norm::{NormValues, Normalize};
 use crate::phases::softcap::Softcap;
 use crate::quant::{ActivationsView, LANES, Matrix};
 use crate::rows::CompiledPasses;
 use crate::team::{Member, Team};
 use forthwith_core::executor::{Executor, KvGeometry, StepError, StepInput};
 use forthwith_core::program::{
-    Embed, GateUp, Logits, Norm, Phase, Program, ProjectionResidual, QkvProjection, WeightId,
+    Embed, GateUp, Linear, Logits, Norm, Phase, Program, ProjectionResidual, QkvProjection, Up,
+    WeightId,
 };
 use forthwith_core::rows::RowPasses;
 use forthwith_core::units::{BlockId, Tokens};
 use places::Places;
+use products::Product;
 use profile::Profile;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -175,6 +177,15 @@ fn add(to: &mut [f32], values: &[f32]) {
     }
 }
 
+/// `values *= scale`, for free where it is 1.
+fn multiply(values: &mut [f32], scale: f32) {
+    if scale.to_bits() != 1.0_f32.to_bits() {
+        for value in values {
+            *value *= scale;
+        }
+    }
+}
+
 impl<'a> Step<'a> {
     /// One member's walk over the program.
     ///
@@ -188,13 +199,14 @@ impl<'a> Step<'a> {
         for (index, phase) in self.program.phases.iter().enumerate() {
             let began = profile.map(Profile::now);
             match phase {
-                Phase::Embed(phase) => self.embed(member, phase),
+                Phase::Embed(phase) => self.embed(member, phase, scratch),
                 Phase::QkvProjection(phase) => self.qkv(member, index, phase, scratch),
                 Phase::Attention(phase) => self.attention(member, index, phase, scratch),
                 Phase::OutputResidual(phase) => {
                     self.add_projection((member, index), phase, self.space.attended, scratch);
                 }
                 Phase::GateUp(phase) => self.gate_up(member, index, phase, scratch),
+                Phase::Up(phase) => self.up(member, index, phase, scratch),
                 Phase::DownResidual(phase) => {
                     self.add_projection((member, index), phase, self.space.gated, scratch);
                 }
@@ -236,17 +248,26 @@ impl<'a> Step<'a> {
         }
     }
 
-    fn normalize(&self, norm: Norm, x: &[f32], out: &mut [f32]) {
-        self.isa.run(RmsNorm {
-            x,
-            weight: self.vector(norm.weight),
-            eps: norm.eps,
-            out,
-        });
+    fn product(&self, linear: Linear) -> Product<'a> {
+        Product {
+            matrix: self.matrix(linear.weight),
+            bias: linear.bias.map(|id| self.vector(id)),
+        }
     }
 
-    fn embed(&self, member: Member<'_>, phase: &Embed) {
+    fn normalize(&self, norm: Norm, x: &[f32], out: &mut [f32]) {
+        let norm = NormValues {
+            kind: norm.kind,
+            weight: self.vector(norm.weight),
+            bias: norm.bias.map(|id| self.vector(id)),
+            eps: norm.eps,
+        };
+        self.isa.run(Normalize { norm, x, out });
+    }
+
+    fn embed(&self, member: Member<'_>, phase: &Embed, scratch: &mut Scratch<'_>) {
         let (table, hidden) = (self.matrix(phase.table), self.program.hidden);
+        let positions = phase.positions.map(|id| self.matrix(id));
         for token in member.share(self.tokens()) {
             // SAFETY: this member's share of tokens.
             let row = unsafe {
@@ -255,8 +276,13 @@ impl<'a> Step<'a> {
                     .range_mut(token * hidden..(token + 1) * hidden)
             };
             table.read_row(self.input.tokens[token].index(), row);
-            for value in row {
+            for value in &mut *row {
                 *value *= phase.scale;
+            }
+            if let Some(positions) = positions {
+                let learned = &mut scratch.row[..hidden];
+                positions.read_row(self.places.tokens[token].position, learned);
+                add(row, learned);
             }
         }
     }
@@ -302,19 +328,20 @@ impl<'a> Step<'a> {
         phase: &QkvProjection,
         scratch: &mut Scratch<'_>,
     ) {
-        let matrices = [phase.query, phase.key, phase.value].map(|id| self.matrix(id));
-        let plain = matrices.iter().any(|matrix| matrix.reads_plain());
-        let input = self.prepare(member, &self.residual(), Some(phase.norm), plain, scratch);
-        let starts = [0, matrices[0].rows, matrices[0].rows + matrices[1].rows];
-        let width = starts[2] + matrices[2].rows;
+        let products = [phase.query, phase.key, phase.value].map(|linear| self.product(linear));
+        let rows = products.map(|product| product.matrix.rows);
+        let plain = products.iter().any(|product| product.matrix.reads_plain());
+        let input = self.prepare(member, &self.residual(), phase.norm, plain, scratch);
+        let starts = [0, rows[0], rows[0] + rows[1]];
+        let width = starts[2] + rows[2];
         self.products(
             (member, counter),
-            &matrices,
+            &products,
             input,
             scratch,
             |which, group, tile| {
                 let column = starts[which] + group * LANES;
-                let columns = (column, starts[which] + matrices[which].rows);
+                let columns = (column, starts[which] + rows[which]);
                 Self::put_tile(self.space.qkv, width, columns, tile);
             },
         );
@@ -327,9 +354,10 @@ impl<'a> Step<'a> {
         phase: &GateUp,
         scratch: &mut Scratch<'_>,
     ) {
-        let (gate, up) = (self.matrix(phase.gate), self.matrix(phase.up));
+        let (gate_product, up_product) = (self.product(phase.gate), self.product(phase.up));
+        let (gate, up) = (gate_product.matrix, up_product.matrix);
         let plain = gate.reads_plain() || up.reads_plain();
-        let input = self.prepare(member, &self.residual(), Some(phase.norm), plain, scratch);
+        let input = self.prepare(member, &self.residual(), phase.norm, plain, scratch);
         let (size, isa) = (input.1 * LANES, self.isa);
         let together = gate.together(input.1).min(up.together(input.1));
         self.take(member, counter, gate.groups(), |mut items| {
@@ -340,6 +368,8 @@ impl<'a> Step<'a> {
                 gate.multiply(isa, groups.clone(), input, gate_tiles, scratch.panel);
                 let tiles = &mut scratch.tile[..groups.len() * size];
                 up.multiply(isa, groups.clone(), input, tiles, scratch.panel);
+                gate_product.add_bias(groups.start, size, gate_tiles);
+                up_product.add_bias(groups.start, size, tiles);
                 isa.run(GatedUnit {
                     activation: phase.activation,
                     gate: gate_tiles,
@@ -353,6 +383,23 @@ impl<'a> Step<'a> {
         });
     }
 
+    fn up(&self, member: Member<'_>, counter: usize, phase: &Up, scratch: &mut Scratch<'_>) {
+        let product = self.product(phase.up);
+        let (rows, plain) = (product.matrix.rows, product.matrix.reads_plain());
+        let input = self.prepare(member, &self.residual(), phase.norm, plain, scratch);
+        let (isa, activation) = (self.isa, phase.activation);
+        self.products(
+            (member, counter),
+            &[product],
+            input,
+            scratch,
+            |_, group, values| {
+                isa.run(Activate { activation, values });
+                Self::put_tile(self.space.gated, rows, (group * LANES, rows), values);
+            },
+        );
+    }
+
     fn add_projection(
         &self,
         (member, counter): (Member<'_>, usize),
@@ -360,7 +407,8 @@ impl<'a> Step<'a> {
         from: SharedSlice<'_, f32>,
         scratch: &mut Scratch<'_>,
     ) {
-        let (matrix, hidden) = (self.matrix(phase.projection), self.program.hidden);
+        let (product, hidden) = (self.product(phase.projection), self.program.hidden);
+        let (matrix, scale) = (product.matrix, phase.scale);
         let rows = Rows {
             from,
             width: matrix.cols,
@@ -372,10 +420,11 @@ impl<'a> Step<'a> {
         let Some(norm) = phase.post_norm else {
             self.products(
                 (member, counter),
-                &[matrix],
+                &[product],
                 input,
                 scratch,
                 |_, group, tile| {
+                    multiply(tile, scale);
                     let (column, count) = (group * LANES, LANES.min(hidden - group * LANES));
                     for (token, lanes) in tile.chunks_exact(LANES).enumerate() {
                         let at = token * hidden + column;
@@ -388,7 +437,7 @@ impl<'a> Step<'a> {
         };
         self.products(
             (member, counter),
-            &[matrix],
+            &[product],
             input,
             scratch,
             |_, group, tile| {
@@ -402,6 +451,7 @@ impl<'a> Step<'a> {
             // SAFETY: the projection was written before the barrier; the row is this member's.
             unsafe {
                 self.normalize(norm, self.space.projected.range(range.clone()), out);
+                multiply(out, scale);
                 add(residual.range_mut(range), out);
             }
         }
@@ -418,19 +468,21 @@ impl<'a> Step<'a> {
         if wanted.is_empty() {
             return;
         }
-        let (head, vocab) = (self.matrix(phase.head), self.program.vocab);
+        let (head, vocab, scale) = (self.product(phase.head), self.program.vocab, phase.scale);
         let rows = Rows {
             count: wanted.len(),
             listed: Some(wanted),
             ..self.residual()
         };
-        let input = self.prepare(member, &rows, Some(phase.norm), head.reads_plain(), scratch);
+        let plain = head.matrix.reads_plain();
+        let input = self.prepare(member, &rows, phase.norm, plain, scratch);
         self.products(
             (member, counter),
             &[head],
             input,
             scratch,
             |_, group, tile| {
+                multiply(tile, scale);
                 Self::put_tile(self.logits, vocab, (group * LANES, vocab), tile);
             },
         );

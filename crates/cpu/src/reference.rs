@@ -7,11 +7,15 @@
 use crate::executor::{LoadError, find};
 use crate::kv::{BLOCK, BLOCK_SIZE, KvFormat};
 use crate::phases::attention::{self, Scoring, visible};
-use crate::phases::{gate, norm, rope, softcap};
+use crate::phases::norm::{self, NormValues};
+use crate::phases::{gate, rope, softcap};
 use crate::quant::kernels::Form;
 use crate::quant::{activations, matrix};
 use forthwith_core::executor::{Executor, KvGeometry, Segment, StepError, StepInput};
-use forthwith_core::program::{Attention, GateUp, Norm, Phase, Program, WeightId};
+use forthwith_core::program::{
+    Attention, Embed, GateUp, Linear, Norm, Phase, Program, ProjectionResidual, QkvProjection, Up,
+    WeightId,
+};
 use forthwith_core::shape::WeightSource;
 use forthwith_core::units::{BlockId, Blocks, Bytes, Tokens};
 use std::sync::Arc;
@@ -81,15 +85,46 @@ impl Reference {
         })
     }
 
-    fn normalize(&self, norm: Norm, rows: &[f32], width: usize) -> Vec<f32> {
-        let weight = &self.weights[norm.weight.0];
+    fn norm_values(&self, norm: Norm) -> NormValues<'_> {
+        NormValues {
+            kind: norm.kind,
+            weight: &self.weights[norm.weight.0],
+            bias: norm.bias.map(|id| &self.weights[id.0][..]),
+            eps: norm.eps,
+        }
+    }
+
+    fn normalize(&self, norm: Option<Norm>, rows: &[f32], width: usize) -> Vec<f32> {
+        let Some(norm) = norm else {
+            return rows.to_vec();
+        };
+        let norm = self.norm_values(norm);
         rows.chunks_exact(width)
-            .flat_map(|row| norm::reference(row, weight, norm.eps))
+            .flat_map(|row| norm::reference(norm, row))
             .collect()
     }
 
+    /// `[tokens, hidden]`
+    fn embed(&self, phase: &Embed, input: &StepInput<'_>) -> Vec<f32> {
+        let hidden = self.program.hidden;
+        let row = |table: WeightId, at: usize| &self.weights[table.0][at * hidden..][..hidden];
+        let positions = input.segments.iter();
+        let positions = positions.flat_map(|run| run.position..run.position + run.tokens);
+        let mut residual = Vec::new();
+        for (id, position) in input.tokens.iter().zip(positions) {
+            let token = row(phase.table, id.index()).iter();
+            let mut out: Vec<f32> = token.map(|value| value * phase.scale).collect();
+            if let Some(table) = phase.positions {
+                add(&mut out, row(table, position), 1.0);
+            }
+            residual.extend(out);
+        }
+        residual
+    }
+
     /// `[tokens, rows of the weight]`
-    fn product(&self, id: WeightId, rows: &[f32]) -> Vec<f32> {
+    fn product(&self, linear: Linear, rows: &[f32]) -> Vec<f32> {
+        let id = linear.weight;
         let spec = self.program.weight(id);
         let rounded;
         let rows = if self.arithmetic != Arithmetic::Oracle && !self.plain[id.0] {
@@ -103,23 +138,27 @@ impl Reference {
         };
         let mut out = vec![0.0; rows.len() / spec.cols * spec.rows];
         matrix::reference_on_threads(&self.weights[id.0], rows, spec.cols, &mut out);
+        if let Some(bias) = linear.bias {
+            for row in out.chunks_exact_mut(spec.rows) {
+                add(row, &self.weights[bias.0], 1.0);
+            }
+        }
         out
     }
 
-    fn add(&self, id: WeightId, post_norm: Option<Norm>, from: &[f32], residual: &mut [f32]) {
-        let mut projected = self.product(id, from);
-        if let Some(norm) = post_norm {
-            projected = self.normalize(norm, &projected, self.program.hidden);
-        }
-        residual
-            .iter_mut()
-            .zip(projected)
-            .for_each(|(residual, value)| *residual += value);
+    fn add_projection(&self, phase: &ProjectionResidual, from: &[f32], residual: &mut [f32]) {
+        let projected = self.product(phase.projection, from);
+        let projected = self.normalize(phase.post_norm, &projected, self.program.hidden);
+        add(residual, &projected, phase.scale);
     }
 
-    fn qkv(&self, norm: Norm, ids: [WeightId; 3], residual: &[f32]) -> Vec<f32> {
-        let input = self.normalize(norm, residual, self.program.hidden);
-        let parts = ids.map(|id| (self.product(id, &input), self.program.weight(id).rows));
+    fn qkv(&self, phase: &QkvProjection, residual: &[f32]) -> Vec<f32> {
+        let input = self.normalize(phase.norm, residual, self.program.hidden);
+        let products = [phase.query, phase.key, phase.value];
+        let parts = products.map(|linear| {
+            let rows = self.program.weight(linear.weight).rows;
+            (self.product(linear, &input), rows)
+        });
         let tokens = residual.len() / self.program.hidden;
         (0..tokens)
             .flat_map(|t| {
@@ -140,6 +179,13 @@ impl Reference {
         gate::reference(phase.activation, &gate, &up)
     }
 
+    fn up(&self, phase: &Up, residual: &[f32]) -> Vec<f32> {
+        let input = self.normalize(phase.norm, residual, self.program.hidden);
+        let mut values = self.product(phase.up, &input);
+        gate::reference_alone(phase.activation, &mut values);
+        values
+    }
+
     /// Heads as the cache gives them back.
     fn stored(&self, heads: &[f32], head_dim: usize) -> Vec<f32> {
         match self.arithmetic {
@@ -151,13 +197,23 @@ impl Reference {
         }
     }
 
-    fn turn(&self, norm: Option<Norm>, rope: Option<usize>, position: usize, head: &mut [f32]) {
+    /// Norms runs as long as the norm's weight, then rotates heads.
+    fn turn(
+        &self,
+        norm: Option<Norm>,
+        rope: Option<usize>,
+        (position, head_dim): (usize, usize),
+        heads: &mut [f32],
+    ) {
         if let Some(norm) = norm {
-            let weight = &self.weights[norm.weight.0];
-            head.copy_from_slice(&norm::reference(head, weight, norm.eps));
+            let width = self.program.weight(norm.weight).cols;
+            let normed = self.normalize(Some(norm), heads, width);
+            heads.copy_from_slice(&normed);
         }
         if let Some(rope) = rope {
-            rope::reference(&self.program.ropes[rope], position, head);
+            for head in heads.chunks_exact_mut(head_dim) {
+                rope::reference(&self.program.ropes[rope], position, head);
+            }
         }
     }
 
@@ -173,12 +229,9 @@ impl Reference {
                 let position = segment.position + offset;
                 let (queries, rest) = row.split_at_mut(phase.heads * head_dim);
                 let (keys, values) = rest.split_at_mut(kv_width);
-                for head in queries.chunks_exact_mut(head_dim) {
-                    self.turn(phase.query_norm, phase.rope, position, head);
-                }
-                for head in keys.chunks_exact_mut(head_dim) {
-                    self.turn(phase.key_norm, phase.rope, position, head);
-                }
+                let place = (position, head_dim);
+                self.turn(phase.query_norm, phase.rope, place, queries);
+                self.turn(phase.key_norm, phase.rope, place, keys);
                 let at = slot(segment, position) * kv_width;
                 let (keys, values) = (self.stored(keys, head_dim), self.stored(values, head_dim));
                 self.keys[phase.layer][at..at + kv_width].copy_from_slice(&keys);
@@ -225,6 +278,13 @@ impl Reference {
     }
 }
 
+/// `to += scale · values`
+fn add(to: &mut [f32], values: &[f32], scale: f32) {
+    for (to, value) in to.iter_mut().zip(values) {
+        *to += scale * value;
+    }
+}
+
 /// The place of a position in the caches.
 fn slot(segment: &Segment<'_>, position: usize) -> usize {
     segment.blocks[position / BLOCK].index() * BLOCK + position % BLOCK
@@ -255,16 +315,8 @@ impl Executor for Reference {
         let mut buffers = Buffers::default();
         for phase in &program.phases {
             match phase {
-                Phase::Embed(phase) => {
-                    let table = &self.weights[phase.table.0];
-                    let row = |id: usize| &table[id * hidden..(id + 1) * hidden];
-                    let rows = input.tokens.iter().flat_map(|id| row(id.index()));
-                    buffers.residual = rows.map(|value| value * phase.scale).collect();
-                }
-                Phase::QkvProjection(phase) => {
-                    let ids = [phase.query, phase.key, phase.value];
-                    buffers.qkv = self.qkv(phase.norm, ids, &buffers.residual);
-                }
+                Phase::Embed(phase) => buffers.residual = self.embed(phase, input),
+                Phase::QkvProjection(phase) => buffers.qkv = self.qkv(phase, &buffers.residual),
                 Phase::Attention(phase) => {
                     buffers.attended = self.attention(phase, input, &mut buffers.qkv);
                 }
@@ -272,19 +324,23 @@ impl Executor for Reference {
                     let Buffers {
                         residual, attended, ..
                     } = &mut buffers;
-                    self.add(phase.projection, phase.post_norm, attended, residual);
+                    self.add_projection(phase, attended, residual);
                 }
                 Phase::GateUp(phase) => buffers.gated = self.gate_up(phase, &buffers.residual),
+                Phase::Up(phase) => buffers.gated = self.up(phase, &buffers.residual),
                 Phase::DownResidual(phase) => {
                     let Buffers {
                         residual, gated, ..
                     } = &mut buffers;
-                    self.add(phase.projection, phase.post_norm, gated, residual);
+                    self.add_projection(phase, gated, residual);
                 }
                 Phase::Logits(phase) => {
                     let row = |&row: &usize| &buffers.residual[row * hidden..(row + 1) * hidden];
                     let rows: Vec<f32> = input.logit_rows.iter().flat_map(row).copied().collect();
                     *logits = self.product(phase.head, &self.normalize(phase.norm, &rows, hidden));
+                    for logit in &mut *logits {
+                        *logit *= phase.scale;
+                    }
                     if let Some(cap) = phase.softcap {
                         softcap::reference(cap, logits);
                     }

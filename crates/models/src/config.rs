@@ -4,8 +4,10 @@
 //! [`Config::finish`] therefore refuses a file with keys that the architecture does not know.
 
 use crate::error::LoadFault;
-use crate::spec::to_f32;
+use crate::folder::ROTARY_HALVES;
+use crate::spec::{inverse_root, to_f32};
 use forthwith_core::metadata::{Metadata, Value, require};
+use forthwith_core::program::Pairing;
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
@@ -104,6 +106,48 @@ impl<'a> Config<'a> {
             Some(value) if value != neutral => Err(LoadFault::value(self.key(part), otherwise)),
             _ => Ok(()),
         }
+    }
+
+    pub(crate) fn flag(&mut self, part: &str) -> Result<Option<bool>, LoadFault> {
+        let key = self.key(part);
+        Ok(self.metadata.boolean(&key)?)
+    }
+
+    /// A truth value for each layer.
+    pub(crate) fn bools(
+        &mut self,
+        part: &str,
+        layers: usize,
+    ) -> Result<Option<Vec<bool>>, LoadFault> {
+        match self.get(part) {
+            None => Ok(None),
+            Some(Value::Bools(values)) if values.len() == layers => Ok(Some(values.clone())),
+            Some(Value::Bools(values)) => {
+                let problem = format!("{} entries for {layers} layers", values.len());
+                Err(LoadFault::value(self.key(part), problem))
+            }
+            Some(other) => {
+                let problem = format!("expected a bool for each layer, found {}", other.kind());
+                Err(LoadFault::value(self.key(part), problem))
+            }
+        }
+    }
+
+    /// How the rotary pairs of Llama's kin lie: adjacent in GGUF files, whose rows are permuted for
+    /// it, and in halves in model folders.
+    pub(crate) fn pairing_of_llama(&mut self) -> Result<Pairing, LoadFault> {
+        let halves = self.metadata.boolean(ROTARY_HALVES)?;
+        Ok(if halves == Some(true) {
+            Pairing::Halves
+        } else {
+            Pairing::Adjacent
+        })
+    }
+
+    /// `1 / √scalar`, with a width in place of the scalar where the file has none.
+    pub(crate) fn query_scale(&mut self, width: usize) -> Result<f32, LoadFault> {
+        let scalar = self.optional_float("attention.query_scalar")?;
+        Ok(scalar.map_or_else(|| inverse_root(width), |scalar| to_f32(1.0 / scalar.sqrt())))
     }
 
     /// The number of tokens: of the tokenizer's list, or else as the file says.

@@ -16,6 +16,7 @@ mod arch;
 mod build;
 mod config;
 mod error;
+mod folder;
 pub mod hash_model;
 mod rope;
 mod spec;
@@ -25,7 +26,8 @@ mod token_cache;
 pub mod toy;
 
 pub use error::{LoadError, LoadFault};
-pub use rope::{RopeScaling, RopeSpec, Yarn};
+pub use folder::{FolderError, open};
+pub use rope::{Llama3, RopeScaling, RopeSpec, Yarn};
 pub use spec::{Dimensions, LayerSpec, ModelSpec};
 
 use forthwith_core::program::Program;

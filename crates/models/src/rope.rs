@@ -2,7 +2,7 @@
 
 use crate::config::Config;
 use crate::error::LoadFault;
-use crate::spec::to_f32;
+use crate::spec::{Dimensions, to_f32};
 use forthwith_core::metadata::require;
 use forthwith_core::program::{Pairing, Rope};
 use std::f64::consts::TAU;
@@ -35,6 +35,23 @@ pub enum RopeScaling {
     Linear(f64),
     /// Low frequencies are divided, high ones kept, those between blended.
     Yarn(Yarn),
+    /// The same by wavelength.
+    Llama3(Llama3),
+}
+
+/// Parameters of the scaling of Llama 3.1.
+///
+/// Source: Grattafiori et al. 2024, arXiv:2407.21783; the formula is that of the model's release.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Llama3 {
+    /// What slow frequencies are divided by.
+    pub factor: f64,
+    /// Pairs that turn less often than this over the original context are divided.
+    pub low_turns: f64,
+    /// Pairs that turn more often than this over the original context are kept.
+    pub high_turns: f64,
+    /// The context that the model was trained for before it was stretched.
+    pub original_context: usize,
 }
 
 /// Parameters of `YaRN`.
@@ -72,18 +89,58 @@ impl RopeScaling {
     pub(crate) fn read(config: &mut Config<'_>, context: usize) -> Result<Self, LoadFault> {
         match scaling_type(config)? {
             "yarn" => Yarn::read(config, context).map(Self::Yarn),
+            "llama3" => Llama3::read(config).map(Self::Llama3),
+            // Stretches only what lies beyond the trained context, which no request reaches.
+            "dynamic" => {
+                config.ignore(&["rope.scaling.original_context_length"]);
+                read_factor(config).map(|_| Self::None)
+            }
             "none" | "linear" => {
                 config.ignore(&["rope.scaling.original_context_length"]);
                 Self::read_linear(config)
             }
-            other => Err(unsupported(config, other, "none, linear and yarn")),
+            other => Err(unsupported(
+                config,
+                other,
+                "none, linear, dynamic, yarn and llama3",
+            )),
         }
+    }
+}
+
+impl Llama3 {
+    fn read(config: &mut Config<'_>) -> Result<Self, LoadFault> {
+        let factor = read_factor(config)?;
+        let original = config.size("rope.scaling.original_context_length", 1..=MAX_CONTEXT)?;
+        let scaling = Self {
+            factor: require(&config.key("rope.scaling.factor"), factor)?,
+            low_turns: config.float("rope.scaling.low_freq_factor")?,
+            high_turns: config.float("rope.scaling.high_freq_factor")?,
+            original_context: original,
+        };
+        if scaling.low_turns < scaling.high_turns {
+            return Ok(scaling);
+        }
+        Err(LoadFault::value(
+            config.key("rope.scaling.low_freq_factor"),
+            format!("{}, must be below the high one", scaling.low_turns),
+        ))
+    }
+
+    /// The share of a frequency that is kept: 1 for fast pairs, 0 for slow ones.
+    fn kept_share(&self, frequency: f64) -> f64 {
+        let turns = float(self.original_context) * frequency / TAU;
+        ((turns - self.low_turns) / (self.high_turns - self.low_turns)).clamp(0.0, 1.0)
     }
 }
 
 impl Yarn {
     fn read(config: &mut Config<'_>, context: usize) -> Result<Self, LoadFault> {
         let factor = read_factor(config)?;
+        // Model folders may state the whole magnitude.
+        let stated = config.optional_float("rope.scaling.attention_factor")?;
+        let usual = 1.0 + 0.1 * factor.unwrap_or(1.0).max(1.0).ln();
+        let whole = stated.map(|stated| stated / usual);
         let beta = |config: &mut Config<'_>, part, default: f64| {
             config
                 .optional_float(part)
@@ -96,7 +153,7 @@ impl Yarn {
                 .unwrap_or(context),
             beta_fast: beta(config, "rope.scaling.yarn_beta_fast", 32.0)?,
             beta_slow: beta(config, "rope.scaling.yarn_beta_slow", 1.0)?,
-            attention_factor: beta(config, "rope.scaling.attn_factor", 1.0)?,
+            attention_factor: beta(config, "rope.scaling.attn_factor", whole.unwrap_or(1.0))?,
         })
     }
 
@@ -117,6 +174,32 @@ impl Yarn {
 }
 
 impl RopeSpec {
+    /// Reads the usual keys of a family whose layers share one rotary embedding.
+    pub(crate) fn read(
+        config: &mut Config<'_>,
+        dimensions: &Dimensions,
+        pairing: Pairing,
+        usual_base: f64,
+    ) -> Result<Self, LoadFault> {
+        let head_dim = dimensions.head_dim;
+        let rotated = config.optional_size("rope.dimension_count", 2..=head_dim)?;
+        let rotated = rotated.unwrap_or(head_dim);
+        if !rotated.is_multiple_of(2) {
+            let problem = format!("{rotated} is odd, rotary pairs need an even length");
+            return Err(LoadFault::value(
+                config.key("rope.dimension_count"),
+                problem,
+            ));
+        }
+        Ok(Self {
+            pairing,
+            rotated,
+            base: read_base(config, "rope.freq_base", usual_base)?,
+            scaling: RopeScaling::read(config, dimensions.context.get())?,
+            factors: Some("rope_freqs.weight"),
+        })
+    }
+
     /// The rotation of a program. `factors` holds one divisor for each pair, or nothing.
     pub(crate) fn rope(&self, factors: Option<&[f32]>) -> Rope {
         let frequency = |index: usize| {
@@ -126,6 +209,10 @@ impl RopeSpec {
             match &self.scaling {
                 RopeScaling::None => plain,
                 RopeScaling::Linear(factor) => plain / factor,
+                RopeScaling::Llama3(llama3) => {
+                    let kept = llama3.kept_share(plain);
+                    plain / llama3.factor * (1.0 - kept) + plain * kept
+                }
                 RopeScaling::Yarn(yarn) => {
                     let kept = yarn.kept_share(index, self.rotated, self.base);
                     plain / yarn.factor * (1.0 - kept) + plain * kept

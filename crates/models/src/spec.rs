@@ -3,6 +3,7 @@
 use crate::config::Config;
 use crate::error::LoadFault;
 use crate::rope::RopeSpec;
+use forthwith_core::program::NormKind;
 use forthwith_core::units::Tokens;
 
 const MAX_LAYERS: usize = 1_024;
@@ -16,8 +17,16 @@ const MAX_CONTEXT: usize = 1 << 31;
 pub struct ModelSpec {
     /// Dimensions that all layers share.
     pub dimensions: Dimensions,
+    /// What the norms between the parts divide by.
+    pub norm: NormKind,
     /// Multiplies the embedding of each token.
     pub embedding_scale: f32,
+    /// Multiplies what attention and feed-forward layers add to the residual.
+    pub residual_scale: f32,
+    /// Multiplies the logits.
+    pub logits_scale: f32,
+    /// Attention and feed-forward layer read the same residual.
+    pub feed_forward_beside_attention: bool,
     /// Caps the logits.
     pub logits_softcap: Option<f32>,
     /// The rotary embeddings that layers name.
@@ -29,8 +38,8 @@ pub struct ModelSpec {
 /// The attention of one layer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LayerSpec {
-    /// Index into [`ModelSpec::ropes`].
-    pub rope: usize,
+    /// Index into [`ModelSpec::ropes`]; nothing rotates without one.
+    pub rope: Option<usize>,
     /// How far the layer looks back, itself included.
     pub window: Option<Tokens>,
     /// Multiplies `q · k`.
@@ -62,9 +71,47 @@ pub struct Dimensions {
     pub norm_eps: f32,
 }
 
+impl ModelSpec {
+    /// A model of layers that are all alike, with root-mean-square norms and no multipliers.
+    pub(crate) fn uniform(
+        dimensions: Dimensions,
+        rope: impl Into<Option<RopeSpec>>,
+        layer: LayerSpec,
+    ) -> Self {
+        Self {
+            dimensions,
+            norm: NormKind::RootMeanSquare,
+            embedding_scale: 1.0,
+            residual_scale: 1.0,
+            logits_scale: 1.0,
+            logits_softcap: None,
+            feed_forward_beside_attention: false,
+            ropes: rope.into().into_iter().collect(),
+            layers: vec![layer; dimensions.layers],
+        }
+    }
+}
+
+impl LayerSpec {
+    /// Attention to everything before, with the first rotary embedding and the usual scale.
+    pub(crate) fn usual(dimensions: &Dimensions) -> Self {
+        Self {
+            rope: Some(0),
+            window: None,
+            attention_scale: inverse_root(dimensions.head_dim),
+            attention_softcap: None,
+        }
+    }
+}
+
 impl Dimensions {
     /// Reads and checks the keys that all families share.
     pub(crate) fn read(config: &mut Config<'_>) -> Result<Self, LoadFault> {
+        Self::read_with(config, "attention.layer_norm_rms_epsilon")
+    }
+
+    /// The same for families with another norm, by the key of its epsilon.
+    pub(crate) fn read_with(config: &mut Config<'_>, epsilon: &str) -> Result<Self, LoadFault> {
         let hidden = config.size("embedding_length", 1..=MAX_WIDTH)?;
         let heads = config.size("attention.head_count", 1..=MAX_HEADS)?;
         let kv_heads = config
@@ -86,7 +133,7 @@ impl Dimensions {
             head_dim: read_head_dim(config, hidden, heads)?,
             vocab: config.vocab()?,
             context: Tokens::new(config.size("context_length", 1..=MAX_CONTEXT)?),
-            norm_eps: to_f32(config.float("attention.layer_norm_rms_epsilon")?),
+            norm_eps: to_f32(config.float(epsilon)?),
         })
     }
 }
@@ -122,6 +169,24 @@ fn read_head_dim(config: &mut Config<'_>, hidden: usize, heads: usize) -> Result
         }
         _ => Ok(head_dim),
     }
+}
+
+/// Reads which layers look back only a window.
+pub(crate) fn read_windows(
+    config: &mut Config<'_>,
+    layers: &mut [LayerSpec],
+) -> Result<(), LoadFault> {
+    let window = config.optional_size("attention.sliding_window", 0..=MAX_CONTEXT)?;
+    let pattern = config.bools("attention.sliding_window_pattern", layers.len())?;
+    let Some(window) = window.filter(|&window| window > 0) else {
+        return Ok(());
+    };
+    for (index, layer) in layers.iter_mut().enumerate() {
+        if pattern.as_ref().is_none_or(|pattern| pattern[index]) {
+            layer.window = Some(Tokens::new(window));
+        }
+    }
+    Ok(())
 }
 
 /// A parameter in the precision that kernels use.

@@ -14,7 +14,9 @@
 #![deny(unsafe_code)]
 
 mod error;
+mod folder;
 mod gguf;
+mod json;
 #[expect(
     unsafe_code,
     reason = "mapping a file is unsafe by nature; nothing else here is"
@@ -24,6 +26,8 @@ mod mmap;
 pub mod testing;
 
 pub use error::OpenError;
+pub use folder::{Data, Folder, Made, Raw};
+pub use json::Keys;
 
 use forthwith_core::metadata::Metadata;
 use forthwith_core::shape::{ReadError, TensorView, WeightSource};
@@ -35,13 +39,15 @@ use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-/// An opened model file.
+/// An opened model file, or a folder that [`Folder::into_file`] made one of.
 pub struct WeightFile {
     path: PathBuf,
-    bytes: Backing,
+    /// Where the bytes of tensors are.
+    backings: Vec<Backing>,
     index: Index,
 }
 
+#[derive(Debug)]
 enum Backing {
     Mapped(Mmap, File),
     Owned(Vec<u8>),
@@ -85,7 +91,7 @@ impl WeightFile {
         let index = gguf::read(bytes.bytes()).map_err(|fault| fault.of(path))?;
         Ok(Self {
             path: path.to_owned(),
-            bytes,
+            backings: vec![bytes],
             index,
         })
     }
@@ -107,7 +113,10 @@ impl WeightFile {
 
     /// The size of the whole file.
     pub fn file_bytes(&self) -> Bytes {
-        Bytes::new(self.bytes.bytes().len() as u64)
+        self.backings
+            .iter()
+            .map(|backing| Bytes::new(backing.bytes().len() as u64))
+            .sum()
     }
 
     fn view(&self, position: usize) -> TensorView<'_> {
@@ -117,7 +126,7 @@ impl WeightFile {
             format: entry.format,
             rows: entry.rows,
             cols: entry.cols,
-            bytes: &self.bytes.bytes()[entry.bytes.clone()],
+            bytes: &self.backings[entry.backing].bytes()[entry.bytes.clone()],
         }
     }
 }
@@ -130,19 +139,19 @@ impl WeightSource for WeightFile {
 
     fn read(&self, name: &str, offset: usize, out: &mut [u8]) -> Result<(), ReadError> {
         let position = self.index.positions.get(name);
-        let place = position.map(|&position| self.index.tensors[position].bytes.clone());
-        let place = place.filter(|place| offset.saturating_add(out.len()) <= place.len());
-        let start = place
-            .ok_or_else(|| ReadError("no such bytes".to_owned()))?
-            .start
-            + offset;
-        self.bytes.read(start, out).map_err(|error| {
-            let reason = match error.kind() {
-                ErrorKind::UnexpectedEof => "it became shorter while it was read".to_owned(),
-                _ => error.to_string(),
-            };
-            ReadError(format!("`{}`: {reason}", self.path.display()))
-        })
+        let entry = position.map(|&position| &self.index.tensors[position]);
+        let entry = entry.filter(|entry| offset.saturating_add(out.len()) <= entry.bytes.len());
+        let entry = entry.ok_or_else(|| ReadError("no such bytes".to_owned()))?;
+        let start = entry.bytes.start + offset;
+        self.backings[entry.backing]
+            .read(start, out)
+            .map_err(|error| {
+                let reason = match error.kind() {
+                    ErrorKind::UnexpectedEof => "it became shorter while it was read".to_owned(),
+                    _ => error.to_string(),
+                };
+                ReadError(format!("`{}`: {reason}", self.path.display()))
+            })
     }
 }
 

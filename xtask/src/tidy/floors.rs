@@ -51,7 +51,7 @@ const FLOORS: [(&str, u8, &[&str]); 10] = [
 const FIXTURES: [&str; 3] = ["forthwith-weights", "forthwith-text", "forthwith-models"];
 
 /// Outside crates, and the only crates that may depend on them.
-const FIREWALLS: [(&str, &[&str]); 17] = [
+const FIREWALLS: [(&str, &[&str]); 18] = [
     ("anyhow", &["forthwith", "xtask"]),
     ("axum", &["forthwith-server"]),
     ("clap", &["forthwith"]),
@@ -63,13 +63,20 @@ const FIREWALLS: [(&str, &[&str]); 17] = [
     ("minijinja", &["forthwith-text"]),
     ("prometheus-client", &["forthwith-server"]),
     ("regex", &["forthwith-text"]),
+    ("safetensors", &["forthwith-weights"]),
     (
         "serde",
         &["forthwith-text", "forthwith-server", "forthwith"],
     ),
     (
         "serde_json",
-        &["forthwith-text", "forthwith-server", "forthwith", "xtask"],
+        &[
+            "forthwith-text",
+            "forthwith-weights",
+            "forthwith-server",
+            "forthwith",
+            "xtask",
+        ],
     ),
     ("tokenizers", &["forthwith-text"]),
     ("tokio", &["forthwith-server"]),

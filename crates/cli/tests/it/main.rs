@@ -5,6 +5,7 @@ mod bench;
 mod cases;
 mod chat;
 mod continuation;
+mod families;
 mod golden;
 mod hardware;
 mod memory;

@@ -4,9 +4,11 @@
 //! those of the reference executor within the case's tolerance, and holds the backend to the
 //! promise that company, chunking, block order and forks change no bit.
 
+mod cases;
 mod model;
 
-pub use model::{Case, TinyModel, cases};
+pub use cases::{Case, cases};
+pub use model::TinyModel;
 
 use crate::executor::{Executor, Segment, StepInput};
 use crate::format::{Encoder, Format};

@@ -1,133 +1,22 @@
 //! The suite's models: a few layers of random weights, each case stressing one phase.
 
+use super::cases::{Case, FeedForward, HeadNorm, Norms};
 use crate::format::Format;
 use crate::program::{
-    Activation, Attention, Embed, GateUp, KvLayer, Logits, Norm, Pairing, Phase, Program,
-    ProjectionResidual, QkvProjection, Rope, WeightId, WeightSpec,
+    Attention, Embed, GateUp, KvLayer, Linear, Logits, Norm, NormKind, Phase, Program,
+    ProjectionResidual, QkvProjection, Rope, Up, WeightId, WeightSpec,
 };
 use crate::shape::{TensorView, WeightSource};
 use crate::units::{TokenId, Tokens};
 use std::sync::Arc;
 
-/// One model of the suite.
-#[derive(Clone, Debug)]
-pub struct Case {
-    /// What is stressed, for messages.
-    pub name: String,
-    /// The largest difference from the reference, as a share of the largest logit.
-    ///
-    /// Float weights leave the rounding of sums and of the half-precision cache; with integer
-    /// weights a sum at a rounding border may also move an activation by one step of 127.
-    pub tolerance: f32,
-    format: Format,
-    heads: usize,
-    kv_heads: usize,
-    head_dim: usize,
-    window: Option<Tokens>,
-    softcap: Option<f32>,
-    qk_norm: bool,
-    post_norm: bool,
-    rope: Option<Pairing>,
-    activation: Activation,
-    tied: bool,
-}
-
 const HIDDEN: usize = 256;
 const FEED_FORWARD: usize = 512;
 const VOCAB: usize = 77;
 const LAYERS: usize = 2;
-
-/// A small model with nothing special about it.
-fn plain() -> Case {
-    Case {
-        name: "plain".to_owned(),
-        tolerance: 2e-3,
-        format: Format::F32,
-        heads: 4,
-        kv_heads: 4,
-        head_dim: 64,
-        window: None,
-        softcap: None,
-        qk_norm: false,
-        post_norm: false,
-        rope: None,
-        activation: Activation::Silu,
-        tied: true,
-    }
-}
-
-/// Every case of the suite.
-pub fn cases() -> Vec<Case> {
-    let plain = plain();
-    let named = |name: &str| Case {
-        name: name.to_owned(),
-        ..plain.clone()
-    };
-    let mut cases = vec![
-        Case {
-            rope: Some(Pairing::Adjacent),
-            ..named("rotary, adjacent pairs")
-        },
-        Case {
-            rope: Some(Pairing::Halves),
-            ..named("rotary, halves")
-        },
-        Case {
-            heads: 6,
-            kv_heads: 2,
-            head_dim: 40,
-            ..named("grouped queries of 40")
-        },
-        Case {
-            kv_heads: 1,
-            head_dim: 256,
-            ..named("one kv head of 256")
-        },
-        Case {
-            window: Some(Tokens::new(9)),
-            ..named("a window of 9")
-        },
-        Case {
-            window: Some(Tokens::new(33)),
-            kv_heads: 2,
-            ..named("a window of 33")
-        },
-        Case {
-            softcap: Some(3.0),
-            ..named("soft caps")
-        },
-        Case {
-            qk_norm: true,
-            rope: Some(Pairing::Halves),
-            ..named("normed queries and keys")
-        },
-        Case {
-            post_norm: true,
-            ..named("post norms")
-        },
-        Case {
-            activation: Activation::GeluTanh,
-            ..named("gelu")
-        },
-        Case {
-            tied: false,
-            ..named("an output head of its own")
-        },
-        plain.clone(),
-    ];
-    cases.extend(Format::ALL.iter().map(|&format| Case {
-        format,
-        tolerance: if format.info().affine.is_some() {
-            4e-2
-        } else {
-            2e-3
-        },
-        rope: Some(Pairing::Halves),
-        kv_heads: 2,
-        ..named(&format!("weights in {format}"))
-    }));
-    cases
-}
+const CONTEXT: usize = 512;
+/// Learned positions; some tests go beyond the context.
+const POSITIONS: usize = 768;
 
 /// A random model of a case, its own weight source.
 pub struct TinyModel {
@@ -149,6 +38,7 @@ impl WeightSource for TinyModel {
             rows,
             cols,
             format,
+            ..
         } = &self.program.weights[index];
         let bytes = &self.data[index];
         Some(TensorView {
@@ -186,6 +76,7 @@ impl Weights {
         self.data.push(super::encode(format, &values));
         self.specs.push(WeightSpec {
             name,
+            first: 0,
             rows,
             cols,
             format,
@@ -193,21 +84,85 @@ impl Weights {
         WeightId(self.specs.len() - 1)
     }
 
-    fn norm(&mut self, name: String, cols: usize) -> Norm {
+    /// Numbers around `center`.
+    fn vector(&mut self, name: String, cols: usize, center: f32) -> WeightId {
         let values: Vec<f32> = (0..cols)
-            .map(|_| 1.0 + 0.3 * noise(&mut self.random))
+            .map(|_| center + 0.3 * noise(&mut self.random))
             .collect();
         self.data.push(Format::F32.quantize(&values));
         self.specs.push(WeightSpec {
             name,
+            first: 0,
             rows: 1,
             cols,
             format: Format::F32,
         });
+        WeightId(self.specs.len() - 1)
+    }
+
+    fn norm(&mut self, name: String, cols: usize, kind: NormKind, biased: bool) -> Norm {
+        let bias = format!("{name} bias");
         Norm {
-            weight: WeightId(self.specs.len() - 1),
+            kind,
+            weight: self.vector(name, cols, 1.0),
+            bias: biased.then(|| self.vector(bias, cols, 0.0)),
             eps: 1e-5,
         }
+    }
+}
+
+/// The weights of one case.
+struct Maker<'a> {
+    case: &'a Case,
+    weights: &'a mut Weights,
+    layer: usize,
+}
+
+impl Maker<'_> {
+    fn name(&self, what: &str) -> String {
+        format!("layer {} {what}", self.layer)
+    }
+
+    fn linear(&mut self, what: &str, rows: usize, cols: usize, format: Format) -> Linear {
+        let (name, biased) = (self.name(what), self.case.biases);
+        let bias = format!("{name} bias");
+        Linear {
+            weight: self.weights.matrix(name, rows, cols, format),
+            bias: biased.then(|| self.weights.vector(bias, rows, 0.0)),
+        }
+    }
+
+    /// The norm before a part, where the case has it.
+    fn before(&mut self, what: &str) -> Option<Norm> {
+        let kind = match self.case.norms {
+            Norms::Before(kind) => kind,
+            Norms::Around => NormKind::RootMeanSquare,
+            Norms::After => return None,
+        };
+        let (name, biased) = (self.name(what), self.case.biases);
+        let biased = biased && kind == NormKind::Layer;
+        Some(self.weights.norm(name, HIDDEN, kind, biased))
+    }
+
+    /// The norm after a part, where the case has it.
+    fn after(&mut self, what: &str) -> Option<Norm> {
+        let has = !matches!(self.case.norms, Norms::Before(_));
+        let name = self.name(what);
+        has.then(|| {
+            self.weights
+                .norm(name, HIDDEN, NormKind::RootMeanSquare, false)
+        })
+    }
+
+    /// The norm of queries or keys of so many heads.
+    fn of_heads(&mut self, what: &str, heads: usize) -> Option<Norm> {
+        let width = match self.case.qk_norm? {
+            HeadNorm::Each => self.case.head_dim,
+            HeadNorm::Together => heads * self.case.head_dim,
+        };
+        let name = self.name(what);
+        let kind = NormKind::RootMeanSquare;
+        Some(self.weights.norm(name, width, kind, false))
     }
 }
 
@@ -223,21 +178,26 @@ impl TinyModel {
             random: 0x5eed,
         };
         let table = weights.matrix("embedding".to_owned(), VOCAB, HIDDEN, case.format);
-        let mut phases = vec![Phase::Embed(Embed { table, scale: 3.0 })];
+        let positions = "positions".to_owned();
+        let mut phases = vec![Phase::Embed(Embed {
+            table,
+            scale: 3.0,
+            positions: case
+                .positions
+                .then(|| weights.matrix(positions, POSITIONS, HIDDEN, Format::F32)),
+        })];
         for layer in 0..LAYERS {
-            layer_phases(case, layer, &mut weights, &mut phases);
+            let weights = &mut weights;
+            layer_phases(
+                &mut Maker {
+                    case,
+                    weights,
+                    layer,
+                },
+                &mut phases,
+            );
         }
-        let norm = weights.norm("final norm".to_owned(), HIDDEN);
-        let head = if case.tied {
-            table
-        } else {
-            weights.matrix("head".to_owned(), VOCAB, HIDDEN, case.format)
-        };
-        phases.push(Phase::Logits(Logits {
-            norm,
-            head,
-            softcap: case.softcap,
-        }));
+        phases.push(logits(case, table, &mut weights));
         let kv = KvLayer {
             kv_heads: case.kv_heads,
             head_dim: case.head_dim,
@@ -254,7 +214,7 @@ impl TinyModel {
             architecture: "conformance".to_owned(),
             hidden: HIDDEN,
             vocab: VOCAB,
-            context: Tokens::new(512),
+            context: Tokens::new(CONTEXT),
             weights: weights.specs,
             ropes: ropes.into_iter().collect(),
             kv_layers: vec![kv; LAYERS],
@@ -281,24 +241,47 @@ impl TinyModel {
     }
 }
 
-fn layer_phases(case: &Case, layer: usize, weights: &mut Weights, phases: &mut Vec<Phase>) {
-    let name = |what: &str| format!("layer {layer} {what}");
+fn logits(case: &Case, table: WeightId, weights: &mut Weights) -> Phase {
+    let kind = match case.norms {
+        Norms::Before(kind) => kind,
+        Norms::Around | Norms::After => NormKind::RootMeanSquare,
+    };
+    let biased = case.biases && kind == NormKind::Layer;
+    let norm = weights.norm("final norm".to_owned(), HIDDEN, kind, biased);
+    let weight = if case.tied {
+        table
+    } else {
+        weights.matrix("head".to_owned(), VOCAB, HIDDEN, case.format)
+    };
+    let bias = "head bias".to_owned();
+    Phase::Logits(Logits {
+        norm: Some(norm),
+        head: Linear {
+            weight,
+            bias: case.biases.then(|| weights.vector(bias, VOCAB, 0.0)),
+        },
+        scale: case.scale,
+        softcap: case.softcap,
+    })
+}
+
+fn layer_phases(make: &mut Maker<'_>, phases: &mut Vec<Phase>) {
+    let case = make.case;
     let (queries, keys) = (case.heads * case.head_dim, case.kv_heads * case.head_dim);
     phases.push(Phase::QkvProjection(QkvProjection {
-        norm: weights.norm(name("attention norm"), HIDDEN),
-        query: weights.matrix(name("query"), queries, HIDDEN, case.format),
-        key: weights.matrix(name("key"), keys, HIDDEN, case.format),
-        value: weights.matrix(name("value"), keys, HIDDEN, case.format),
+        norm: make.before("attention norm"),
+        query: make.linear("query", queries, HIDDEN, case.format),
+        key: make.linear("key", keys, HIDDEN, case.format),
+        value: make.linear("value", keys, HIDDEN, case.format),
     }));
-    let mut head_norm = |what: &str| {
-        case.qk_norm
-            .then(|| weights.norm(name(what), case.head_dim))
-    };
+    if case.feed_forward == FeedForward::Beside {
+        phases.push(feed_forward(make));
+    }
     phases.push(Phase::Attention(Attention {
-        layer,
+        layer: make.layer,
         heads: case.heads,
-        query_norm: head_norm("query norm"),
-        key_norm: head_norm("key norm"),
+        query_norm: make.of_heads("query norm", case.heads),
+        key_norm: make.of_heads("key norm", case.kv_heads),
         rope: case.rope.map(|_| 0),
         scale: 1.0 / f32::from(u16::try_from(case.head_dim).expect("small")).sqrt(),
         softcap: case.softcap,
@@ -307,21 +290,34 @@ fn layer_phases(case: &Case, layer: usize, weights: &mut Weights, phases: &mut V
     let fits = queries % case.format.info().elements == 0;
     let output_format = if fits { case.format } else { Format::F32 };
     phases.push(Phase::OutputResidual(ProjectionResidual {
-        projection: weights.matrix(name("output"), HIDDEN, queries, output_format),
-        post_norm: case
-            .post_norm
-            .then(|| weights.norm(name("output norm"), HIDDEN)),
+        projection: make.linear("output", HIDDEN, queries, output_format),
+        post_norm: make.after("output norm"),
+        scale: case.scale,
     }));
-    phases.push(Phase::GateUp(GateUp {
-        norm: weights.norm(name("feed-forward norm"), HIDDEN),
-        gate: weights.matrix(name("gate"), FEED_FORWARD, HIDDEN, case.format),
-        up: weights.matrix(name("up"), FEED_FORWARD, HIDDEN, case.format),
-        activation: case.activation,
-    }));
+    if case.feed_forward != FeedForward::Beside {
+        phases.push(feed_forward(make));
+    }
     phases.push(Phase::DownResidual(ProjectionResidual {
-        projection: weights.matrix(name("down"), HIDDEN, FEED_FORWARD, case.format),
-        post_norm: case
-            .post_norm
-            .then(|| weights.norm(name("down norm"), HIDDEN)),
+        projection: make.linear("down", HIDDEN, FEED_FORWARD, case.format),
+        post_norm: make.after("down norm"),
+        scale: case.scale,
     }));
+}
+
+fn feed_forward(make: &mut Maker<'_>) -> Phase {
+    let case = make.case;
+    let norm = make.before("feed-forward norm");
+    if case.feed_forward == FeedForward::Gated {
+        return Phase::GateUp(GateUp {
+            norm,
+            gate: make.linear("gate", FEED_FORWARD, HIDDEN, case.format),
+            up: make.linear("up", FEED_FORWARD, HIDDEN, case.format),
+            activation: case.activation,
+        });
+    }
+    Phase::Up(Up {
+        norm,
+        up: make.linear("up", FEED_FORWARD, HIDDEN, case.format),
+        activation: case.activation,
+    })
 }

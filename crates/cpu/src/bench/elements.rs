@@ -8,10 +8,10 @@ use crate::isa::math::exp;
 use crate::isa::{Isa, IsaChoice, Kernel, Lanes};
 use crate::memory::OutOfMemory;
 use crate::phases::gate::GatedUnit;
-use crate::phases::norm::RmsNorm;
+use crate::phases::norm::{NormValues, Normalize};
 use crate::phases::rope::{Rotate, table};
 use crate::quant::Activations;
-use forthwith_core::program::{Activation, Pairing, Rope};
+use forthwith_core::program::{Activation, NormKind, Pairing, Rope};
 
 const WIDTH: usize = 2048;
 const HEAD_DIM: usize = 128;
@@ -26,7 +26,11 @@ pub(super) fn plans() -> Vec<Plan> {
         let name = format!("rope/{name}/{HEAD_DIM}");
         plans.push(Plan::new(name, move |isa| Ok(rotate(isa, pairing))));
     }
-    for (name, activation) in [("silu", Activation::Silu), ("gelu", Activation::GeluTanh)] {
+    for (name, activation) in [
+        ("silu", Activation::Silu),
+        ("gelu", Activation::GeluTanh),
+        ("exact gelu", Activation::Gelu),
+    ] {
         let name = format!("gate/{name}/{WIDTH}");
         plans.push(Plan::new(name, move |isa| Ok(gate(isa, activation))));
     }
@@ -56,10 +60,15 @@ fn quantize(isa: IsaChoice) -> Result<Case, OutOfMemory> {
 fn norm(isa: IsaChoice) -> Case {
     let (x, weight, mut out) = (noise(WIDTH), noise(WIDTH), vec![0.0; WIDTH]);
     Case::new(work(12 * WIDTH, WIDTH, 3), move || {
-        isa.run(RmsNorm {
-            x: &x,
+        let norm = NormValues {
+            kind: NormKind::RootMeanSquare,
             weight: &weight,
+            bias: None,
             eps: 1e-5,
+        };
+        isa.run(Normalize {
+            norm,
+            x: &x,
             out: &mut out,
         });
     })
@@ -84,13 +93,16 @@ fn rotate(isa: IsaChoice, pairing: Pairing) -> Case {
     })
 }
 
-/// An exponential of 17 operations, and five more; nine for the hyperbolic tangent's way.
+/// An exponential of 17 operations, and five more; twelve for the hyperbolic
+/// tangent's way, nineteen for the error function's.
 fn gate(isa: IsaChoice, activation: Activation) -> Case {
     let (gate, up) = (noise(WIDTH), noise(WIDTH));
     let mut out = up.clone();
     let operations = match activation {
         Activation::Silu => 17 + 5,
         Activation::GeluTanh => 17 + 12,
+        Activation::Gelu => 17 + 19,
+        Activation::Relu => 1,
     };
     Case::new(work(12 * WIDTH, WIDTH, operations), move || {
         out.copy_from_slice(&up);

@@ -70,6 +70,7 @@ fn stored(format: Format, values: &[f32]) -> Vec<u8> {
 fn matrix(format: Format) -> Result<Matrix, OutOfMemory> {
     let spec = |rows| WeightSpec {
         name: String::new(),
+        first: 0,
         rows,
         cols: COLS,
         format,

@@ -118,45 +118,50 @@ impl Step<'_> {
         let row = unsafe { self.space.qkv.range_mut(token * width..(token + 1) * width) };
         let (queries, rest) = row.split_at_mut(shape.heads * head_dim);
         let (keys, values) = rest.split_at_mut(shape.layer.kv_heads * head_dim);
-        for head in queries.chunks_exact_mut(head_dim) {
-            self.turn(phase.query_norm, phase.rope, token, head, scratch);
+        self.norm_heads(phase.query_norm, queries, scratch);
+        self.norm_heads(phase.key_norm, keys, scratch);
+        if let Some(rope) = phase.rope {
+            for head in queries.chunks_exact_mut(head_dim) {
+                self.turn(rope, token, head);
+            }
+            for head in keys.chunks_exact_mut(head_dim) {
+                self.turn(rope, token, head);
+            }
         }
         let place = self.places.tokens[token];
         let block = self.input.segments[place.segment].blocks[place.position / BLOCK];
         let slot = place.position % BLOCK;
         for head in 0..shape.layer.kv_heads {
             let range = head * head_dim..(head + 1) * head_dim;
-            let key = &mut keys[range.clone()];
-            self.turn(phase.key_norm, phase.rope, token, key, scratch);
+            let key = &keys[range.clone()];
             // SAFETY: each token of a step has its own place in the cache, and this is this
             // member's token.
             unsafe { kv.write(self.isa, (block, head, slot), key, &values[range]) };
         }
     }
 
-    fn turn(
-        &self,
-        norm: Option<Norm>,
-        rope: Option<usize>,
-        token: usize,
-        head: &mut [f32],
-        scratch: &mut Scratch<'_>,
-    ) {
-        if let Some(norm) = norm {
-            let out = &mut scratch.row[..head.len()];
-            self.normalize(norm, head, out);
-            head.copy_from_slice(out);
+    /// Norms runs as long as the norm's weight: each head, or all of them together.
+    fn norm_heads(&self, norm: Option<Norm>, heads: &mut [f32], scratch: &mut Scratch<'_>) {
+        let Some(norm) = norm else {
+            return;
+        };
+        for run in heads.chunks_exact_mut(self.vector(norm.weight).len()) {
+            let out = &mut scratch.row[..run.len()];
+            self.normalize(norm, run, out);
+            run.copy_from_slice(out);
         }
-        if let Some(index) = rope {
-            let pairing = self.program.ropes[index].pairing;
-            // SAFETY: tables were written before the barrier of an earlier phase.
-            let table = unsafe { self.space.ropes.range(self.rope_table(index, token)) };
-            self.isa.run(Rotate {
-                pairing,
-                table,
-                head,
-            });
-        }
+    }
+
+    /// Rotates a head of a token.
+    fn turn(&self, rope: usize, token: usize, head: &mut [f32]) {
+        let pairing = self.program.ropes[rope].pairing;
+        // SAFETY: tables were written before the barrier of an earlier phase.
+        let table = unsafe { self.space.ropes.range(self.rope_table(rope, token)) };
+        self.isa.run(Rotate {
+            pairing,
+            table,
+            head,
+        });
     }
 
     /// The rows that hold the queries of all tokens.

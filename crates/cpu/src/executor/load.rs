@@ -9,9 +9,9 @@ use crate::quant::kernels::Form;
 use crate::quant::matrix::{Packer, stored_bytes};
 use crate::team::Team;
 use forthwith_core::format::Format;
-use forthwith_core::program::{Phase, Program, WeightSpec};
+use forthwith_core::program::{Embed, Phase, Program, WeightSpec};
 use forthwith_core::shape::{ReadError, TensorView, WeightSource};
-use forthwith_core::units::Bytes;
+use forthwith_core::units::{Bytes, Tokens};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ impl Cpu {
         config: &CpuConfig,
         progress: &dyn Fn(usize, usize),
     ) -> Result<Self, LoadError> {
-        check(&program)?;
+        check(&program, config.context)?;
         let threads = config.threads.max(1);
         let total = program.weights.len();
         let matrices = program.weights.iter().filter(|spec| spec.rows > 1);
@@ -71,10 +71,14 @@ impl Cpu {
         let mut vectors = Vec::with_capacity(total);
         for (index, spec) in program.weights.iter().enumerate() {
             let view = find(source, spec)?;
+            let part = Part {
+                source,
+                start: first_byte(spec),
+            };
             let read = if spec.rows == 1 {
-                read_vector(&view, source).map(Some)
+                read_vector(&view, &part).map(Some)
             } else {
-                packer.pack(&view, source, &mut team).map(|()| None)
+                packer.pack(&view, &part, &mut team).map(|()| None)
             };
             vectors.push(read.map_err(|reason| LoadError::Read {
                 name: spec.name.clone(),
@@ -98,6 +102,31 @@ impl Cpu {
             weights,
             program,
         })
+    }
+}
+
+/// A source of which one tensor begins at a later byte.
+struct Part<'a> {
+    source: &'a dyn WeightSource,
+    start: usize,
+}
+
+impl WeightSource for Part<'_> {
+    fn tensor(&self, name: &str) -> Option<TensorView<'_>> {
+        self.source.tensor(name)
+    }
+
+    fn read(&self, name: &str, offset: usize, out: &mut [u8]) -> Result<(), ReadError> {
+        self.source
+            .read(name, self.start.saturating_add(offset), out)
+    }
+}
+
+/// Where a weight begins in its tensor.
+fn first_byte(spec: &WeightSpec) -> usize {
+    match spec.rows {
+        1 => spec.format.row_bytes(spec.first),
+        _ => spec.first * spec.format.row_bytes(spec.cols),
     }
 }
 
@@ -183,7 +212,7 @@ pub fn expansions(program: &Program) -> Vec<Expansion> {
     all.into_values().collect()
 }
 
-/// Finds a weight and holds it against its spec.
+/// Finds a weight, which may be a part of a tensor, and holds it against its spec.
 pub(crate) fn find<'a>(
     source: &'a dyn WeightSource,
     spec: &WeightSpec,
@@ -191,18 +220,29 @@ pub(crate) fn find<'a>(
     let view = source
         .tensor(&spec.name)
         .ok_or_else(|| LoadError::Missing(spec.name.clone()))?;
-    if (view.rows, view.cols, view.format) != (spec.rows, spec.cols, spec.format) {
+    let fits = match spec.rows {
+        1 => view.rows == 1 && spec.first.saturating_add(spec.cols) <= view.cols,
+        rows => view.cols == spec.cols && spec.first.saturating_add(rows) <= view.rows,
+    };
+    if !fits || view.format != spec.format {
         return Err(LoadError::Mismatch {
             name: spec.name.clone(),
             expected: spec.clone(),
             found: (view.rows, view.cols, view.format),
         });
     }
-    Ok(view)
+    let start = first_byte(spec);
+    let size = spec.rows * spec.format.row_bytes(spec.cols);
+    Ok(TensorView {
+        rows: spec.rows,
+        cols: spec.cols,
+        bytes: &view.bytes[start..start + size],
+        ..view
+    })
 }
 
 /// What the kernels rely on.
-fn check(program: &Program) -> Result<(), LoadError> {
+fn check(program: &Program, context: Tokens) -> Result<(), LoadError> {
     for (index, layer) in program.kv_layers.iter().enumerate() {
         if !layer.head_dim.is_multiple_of(8) || !(8..=MAX_HEAD_DIM).contains(&layer.head_dim) {
             return Err(LoadError::Unsupported(format!(
@@ -213,6 +253,18 @@ fn check(program: &Program) -> Result<(), LoadError> {
         }
     }
     for phase in &program.phases {
+        if let Phase::Embed(Embed {
+            positions: Some(positions),
+            ..
+        }) = phase
+        {
+            let learned = Tokens::new(program.weight(*positions).rows);
+            if context > learned {
+                return Err(LoadError::Unsupported(format!(
+                    "a context of {context}: the model learned {learned} positions"
+                )));
+            }
+        }
         for id in phase.matrices() {
             let weight = program.weight(id);
             let blocks = !Form::of(weight.format).reads_plain();

@@ -11,6 +11,30 @@ use std::sync::atomic::Ordering;
 /// Up to this many tokens in a step, items of a phase are handed out in runs.
 const RUN_TOKENS: usize = 64;
 
+/// A matrix and what is added to its products.
+#[derive(Clone, Copy)]
+pub(super) struct Product<'a> {
+    pub(super) matrix: &'a Matrix,
+    pub(super) bias: Option<&'a [f32]>,
+}
+
+impl Product<'_> {
+    /// Adds the bias to tiles of `size` floats, one for each group from `first` on.
+    pub(super) fn add_bias(&self, first: usize, size: usize, tiles: &mut [f32]) {
+        let Some(bias) = self.bias else {
+            return;
+        };
+        let lanes = bias[first * LANES..].chunks(LANES);
+        for (tile, bias) in tiles.chunks_exact_mut(size).zip(lanes) {
+            for row in tile.chunks_exact_mut(LANES) {
+                for (value, bias) in row.iter_mut().zip(bias) {
+                    *value += bias;
+                }
+            }
+        }
+    }
+}
+
 impl Step<'_> {
     /// Hands the items `0..total` of a phase out to all members: in runs where an item is short, else
     /// one by one, so that all finish together.
@@ -35,32 +59,33 @@ impl Step<'_> {
         }
     }
 
-    /// Multiplies the groups of `matrices` and hands each tile of `[rows, 16]` to
-    /// `sink(matrix, group, tile)`.
+    /// Computes all groups of `products` and hands each tile of `[rows, 16]` to
+    /// `sink(product, group, tile)`.
     pub(super) fn products(
         &self,
         (member, counter): (Member<'_>, usize),
-        matrices: &[&Matrix],
+        products: &[Product<'_>],
         input: Input<'_>,
         scratch: &mut Scratch<'_>,
-        sink: impl Fn(usize, usize, &[f32]),
+        sink: impl Fn(usize, usize, &mut [f32]),
     ) {
-        let total: usize = matrices.iter().map(|matrix| matrix.groups()).sum();
+        let total: usize = products.iter().map(|product| product.matrix.groups()).sum();
         let size = input.1 * LANES;
         self.take(member, counter, total, |mut items| {
             while !items.is_empty() {
                 let (mut which, mut group) = (0, items.start);
-                while group >= matrices[which].groups() {
-                    group -= matrices[which].groups();
+                while group >= products[which].matrix.groups() {
+                    group -= products[which].matrix.groups();
                     which += 1;
                 }
-                let matrix = matrices[which];
+                let matrix = products[which].matrix;
                 let together = matrix.together(input.1).min(matrix.groups() - group);
                 let groups = group..group + together.min(items.len());
                 items.start += groups.len();
                 let tiles = &mut scratch.tile[..groups.len() * size];
                 matrix.multiply(self.isa, groups.clone(), input, tiles, scratch.panel);
-                for (group, tile) in groups.zip(tiles.chunks_exact(size)) {
+                products[which].add_bias(groups.start, size, tiles);
+                for (group, tile) in groups.zip(tiles.chunks_exact_mut(size)) {
                     sink(which, group, tile);
                 }
             }

@@ -24,7 +24,7 @@ pub fn phase_kind(phase: &Phase) -> usize {
         Phase::QkvProjection(_) => 1,
         Phase::Attention(_) => 2,
         Phase::OutputResidual(_) => 3,
-        Phase::GateUp(_) => 4,
+        Phase::GateUp(_) | Phase::Up(_) => 4,
         Phase::DownResidual(_) => 5,
         Phase::Logits(_) => 6,
     }

@@ -419,6 +419,7 @@ mod tests {
     fn pack(view: &TensorView<'_>, threads: usize) -> Matrix {
         let (name, rows, cols, format) = (String::new(), view.rows, view.cols, view.format);
         let spec = WeightSpec {
+            first: 0,
             name,
             rows,
             cols,

@@ -5,19 +5,27 @@
 //!
 //! Source: Gemma Team 2025, arXiv:2503.19786.
 
-use super::Architecture;
-use crate::build::attention::{AttentionNorms, attention};
-use crate::build::{ProgramBuilder, embedding, head, mlp};
+use super::{Architecture, gemma2};
+use crate::build::attention::{AttentionNorms, HeadNorms, attention};
+use crate::build::mlp::{FeedForwardNorms, gated};
+use crate::build::{ProgramBuilder, embedding, head};
 use crate::config::Config;
 use crate::error::LoadFault;
+use crate::folder::{HuggingFace, Translation};
 use crate::rope::{self, RopeScaling, RopeSpec};
-use crate::spec::{Dimensions, LayerSpec, ModelSpec, inverse_root, root, to_f32};
+use crate::spec::{Dimensions, LayerSpec, ModelSpec, root, to_f32};
 use forthwith_core::metadata::Value;
-use forthwith_core::program::{Activation, Pairing};
+use forthwith_core::program::{Activation, NormKind, Pairing};
 use forthwith_core::units::Tokens;
 
 pub(super) const ARCHITECTURE: Architecture = Architecture {
     names: &["gemma3"],
+    hugging_face: HuggingFace {
+        classes: &["Gemma3ForCausalLM"],
+        names: &[("post_attention_layernorm", "post_attention_norm")],
+        recipe: gemma2::recipe,
+        config: translate,
+    },
     read_config,
     build,
 };
@@ -29,6 +37,25 @@ const USUAL_PATTERN: u64 = 6;
 const MAX_WINDOW: usize = 1 << 31;
 /// The 27B model scales its scores by `hidden / heads` in place of the head's size.
 const LAYERS_OF_27B: usize = 62;
+
+fn translate(config: &mut Translation<'_>) -> Result<(), LoadFault> {
+    config.rename("rope_local_base_freq", "rope.freq_base_swa");
+    config.rename(
+        "rope_parameters.sliding_attention.rope_theta",
+        "rope.freq_base_swa",
+    );
+    let plain = Value::Text(b"default".to_vec());
+    config.must_be("rope_parameters.sliding_attention.rope_type", &plain)?;
+    config.rope_of("rope_parameters.full_attention")?;
+    let pattern = config.size("sliding_window_pattern")?;
+    let pattern = match pattern {
+        Some(every) => every,
+        None => config.size("_sliding_window_pattern")?.unwrap_or(6),
+    };
+    gemma2::translate_with(config, |layer| {
+        pattern == 0 || !(layer + 1).is_multiple_of(pattern)
+    })
+}
 
 fn read_config(config: &mut Config<'_>) -> Result<ModelSpec, LoadFault> {
     config.must_be("attention.causal", &Value::Bool(true), "must be true")?;
@@ -46,7 +73,11 @@ fn read_config(config: &mut Config<'_>) -> Result<ModelSpec, LoadFault> {
     let local_base = rope::read_base(config, "rope.freq_base_swa", 10_000.0)?;
     Ok(ModelSpec {
         dimensions,
+        norm: NormKind::RootMeanSquare,
         embedding_scale: root(dimensions.hidden),
+        residual_scale: 1.0,
+        logits_scale: 1.0,
+        feed_forward_beside_attention: false,
         logits_softcap: config
             .optional_float("final_logit_softcapping")?
             .map(to_f32),
@@ -67,14 +98,15 @@ fn read_layers(
     } else {
         dimensions.head_dim
     };
+    let attention_scale = config.query_scale(scaled_by)?;
     let softcap = config.optional_float("attn_logit_softcapping")?.map(to_f32);
     let window = config.optional_size("attention.sliding_window", 0..=MAX_WINDOW)?;
     let window = window.filter(|&window| window > 0).map(Tokens::new);
     let is_local = read_pattern(config, dimensions.layers)?;
     let layer = |is_local: bool| LayerSpec {
-        rope: if is_local { LOCAL } else { GLOBAL },
+        rope: Some(if is_local { LOCAL } else { GLOBAL }),
         window: window.filter(|_| is_local),
-        attention_scale: inverse_root(scaled_by),
+        attention_scale,
         attention_softcap: softcap,
     };
     let locals = is_local
@@ -110,14 +142,18 @@ fn read_pattern(config: &mut Config<'_>, layers: usize) -> Result<Vec<bool>, Loa
 
 fn build(builder: &mut ProgramBuilder<'_>) -> Result<(), LoadFault> {
     let norms = AttentionNorms {
-        query: Some("attn_q_norm"),
-        key: Some("attn_k_norm"),
+        pre: Some("attn_norm"),
+        heads: HeadNorms::Each,
         post: Some("post_attention_norm"),
+    };
+    let feed_forward = FeedForwardNorms {
+        pre: Some("ffn_norm"),
+        post: Some("post_ffw_norm"),
     };
     embedding::embed(builder)?;
     for layer in 0..builder.spec().layers.len() {
         attention(builder, layer, norms)?;
-        mlp::gated(builder, layer, Activation::GeluTanh, Some("post_ffw_norm"))?;
+        gated(builder, layer, Activation::GeluTanh, feed_forward)?;
     }
     head::logits(builder)
 }

@@ -8,19 +8,33 @@
 
 use super::Architecture;
 use crate::build::attention::{AttentionNorms, attention};
-use crate::build::{ProgramBuilder, embedding, head, mlp};
+use crate::build::mlp::{FeedForwardNorms, gated};
+use crate::build::{ProgramBuilder, embedding, head};
 use crate::config::Config;
 use crate::error::LoadFault;
-use crate::rope::{self, RopeScaling, RopeSpec};
-use crate::spec::{Dimensions, LayerSpec, ModelSpec, inverse_root};
+use crate::folder::{HuggingFace, Recipe, Translation};
+use crate::rope::RopeSpec;
+use crate::spec::{Dimensions, LayerSpec, ModelSpec, read_windows};
 use forthwith_core::metadata::Value;
-use forthwith_core::program::{Activation, Pairing};
+use forthwith_core::program::Activation;
 
 pub(super) const ARCHITECTURE: Architecture = Architecture {
     names: &["llama"],
+    hugging_face: HuggingFace {
+        classes: &["LlamaForCausalLM", "MistralForCausalLM"],
+        names: &[],
+        recipe: |_| Recipe::Stored,
+        config: translate,
+    },
     read_config,
     build,
 };
+
+/// Mistral's layers all look back a window, where the file has one.
+fn translate(config: &mut Translation<'_>) -> Result<(), LoadFault> {
+    config.windows(|_| true)?;
+    config.silu()
+}
 
 fn read_config(config: &mut Config<'_>) -> Result<ModelSpec, LoadFault> {
     let none = Value::Unsigned(0);
@@ -37,34 +51,19 @@ fn read_config(config: &mut Config<'_>) -> Result<ModelSpec, LoadFault> {
     config.must_be("attention.causal", &Value::Bool(true), "must be true")?;
     config.ignore(&["tensor_data_layout"]);
     let dimensions = Dimensions::read(config)?;
-    let head_dim = dimensions.head_dim;
-    config.optional_size("rope.dimension_count", head_dim..=head_dim)?;
-    let layer = LayerSpec {
-        rope: 0,
-        window: None,
-        attention_scale: inverse_root(head_dim),
-        attention_softcap: None,
-    };
-    Ok(ModelSpec {
-        dimensions,
-        embedding_scale: 1.0,
-        logits_softcap: None,
-        ropes: vec![RopeSpec {
-            pairing: Pairing::Adjacent,
-            rotated: head_dim,
-            base: rope::read_base(config, "rope.freq_base", 10_000.0)?,
-            scaling: RopeScaling::read(config, dimensions.context.get())?,
-            factors: Some("rope_freqs.weight"),
-        }],
-        layers: vec![layer; dimensions.layers],
-    })
+    let pairing = config.pairing_of_llama()?;
+    let rope = RopeSpec::read(config, &dimensions, pairing, 10_000.0)?;
+    let layer = LayerSpec::usual(&dimensions);
+    let mut spec = ModelSpec::uniform(dimensions, rope, layer);
+    read_windows(config, &mut spec.layers)?;
+    Ok(spec)
 }
 
-fn build(builder: &mut ProgramBuilder<'_>) -> Result<(), LoadFault> {
+pub(super) fn build(builder: &mut ProgramBuilder<'_>) -> Result<(), LoadFault> {
     embedding::embed(builder)?;
     for layer in 0..builder.spec().layers.len() {
-        attention(builder, layer, AttentionNorms::default())?;
-        mlp::gated(builder, layer, Activation::Silu, None)?;
+        attention(builder, layer, AttentionNorms::PRE)?;
+        gated(builder, layer, Activation::Silu, FeedForwardNorms::PRE)?;
     }
     head::logits(builder)
 }

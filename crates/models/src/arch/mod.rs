@@ -1,13 +1,22 @@
 //! The registry of architectures: one file each, one line each.
 
+mod gemma2;
 mod gemma3;
+mod gpt2;
+mod gptneox;
+mod granite;
 mod llama;
+mod olmo2;
+mod qwen2;
+mod qwen3;
+mod smollm3;
 #[cfg(test)]
 mod tests;
 
 use crate::build::ProgramBuilder;
 use crate::config::Config;
 use crate::error::LoadFault;
+use crate::folder::HuggingFace;
 use crate::spec::ModelSpec;
 use forthwith_core::metadata::require;
 use forthwith_core::program::Program;
@@ -17,13 +26,26 @@ use forthwith_weights::WeightFile;
 pub(crate) struct Architecture {
     /// What files call it in `general.architecture`.
     pub(crate) names: &'static [&'static str],
+    /// What it looks like in a model folder.
+    pub(crate) hugging_face: HuggingFace,
     /// Reads every key of the family that changes the arithmetic.
     pub(crate) read_config: fn(&mut Config<'_>) -> Result<ModelSpec, LoadFault>,
     /// Composes the program from the phase builders.
     pub(crate) build: fn(&mut ProgramBuilder<'_>) -> Result<(), LoadFault>,
 }
 
-const ALL: &[Architecture] = &[gemma3::ARCHITECTURE, llama::ARCHITECTURE];
+const ALL: &[Architecture] = &[
+    gemma2::ARCHITECTURE,
+    gemma3::ARCHITECTURE,
+    gpt2::ARCHITECTURE,
+    gptneox::ARCHITECTURE,
+    granite::ARCHITECTURE,
+    llama::ARCHITECTURE,
+    olmo2::ARCHITECTURE,
+    qwen2::ARCHITECTURE,
+    qwen3::ARCHITECTURE,
+    smollm3::ARCHITECTURE,
+];
 
 const NAME_KEY: &str = "general.architecture";
 
@@ -35,6 +57,21 @@ pub(crate) fn names() -> Vec<&'static str> {
         .collect()
 }
 
+/// The classes of model folders that are read.
+pub(crate) fn classes() -> Vec<&'static str> {
+    ALL.iter()
+        .flat_map(|family| family.hugging_face.classes)
+        .copied()
+        .collect()
+}
+
+/// The family of a class: its name in GGUF files, and what its folders look like.
+pub(crate) fn of_class(class: &str) -> Option<(&'static str, &'static HuggingFace)> {
+    let family = ALL
+        .iter()
+        .find(|family| family.hugging_face.classes.contains(&class))?;
+    Some((family.names[0], &family.hugging_face))
+}
 /// Reads a file's spec with the architecture that the file names.
 pub(crate) fn read_spec(
     file: &WeightFile,

@@ -2,7 +2,7 @@ use crate::testing::{HIDDEN, VOCAB, tiny_gemma3, tiny_llama};
 use crate::{LoadFault, build};
 use forthwith_core::format::Format;
 use forthwith_core::metadata::Value;
-use forthwith_core::program::{Activation, Attention, Pairing, Phase, Program};
+use forthwith_core::program::{Activation, Attention, NormKind, Pairing, Phase, Program};
 use forthwith_core::units::{Bytes, Tokens};
 use forthwith_weights::testing::GgufWriter;
 use forthwith_weights::{WeightFile, open};
@@ -66,11 +66,11 @@ fn a_missing_output_matrix_ties_the_head_to_the_embedding() {
         other => panic!("{other:?}"),
     };
     let tied = load(&tiny_llama(1)).unwrap();
-    assert_eq!(tied.weight(head(&tied)).name, "token_embd.weight");
+    assert_eq!(tied.weight(head(&tied).weight).name, "token_embd.weight");
     let values = zeros(VOCAB * HIDDEN);
     let own = tiny_llama(1).tensor("output.weight", Format::F16, &[HIDDEN, VOCAB], &values);
     let own = load(&own).unwrap();
-    assert_eq!(own.weight(head(&own)).name, "output.weight");
+    assert_eq!(own.weight(head(&own).weight).name, "output.weight");
     assert_eq!(own.weights.len(), tied.weights.len() + 1);
 }
 
@@ -223,7 +223,8 @@ fn impossible_metadata_is_refused_by_key() {
         ("llama.rope.freq_base", Value::Float(f64::INFINITY)),
         ("llama.rope.freq_base", Value::Float(1e300)),
         ("llama.rope.freq_base", Value::Float(0.5)),
-        ("llama.rope.dimension_count", unsigned(8)),
+        ("llama.rope.dimension_count", unsigned(7)),
+        ("llama.rope.dimension_count", unsigned(18)),
         ("llama.rope.scaling.type", Value::Text(b"longrope".to_vec())),
         ("llama.expert_count", unsigned(8)),
         ("llama.logit_scale", Value::Float(2.0)),
@@ -278,6 +279,58 @@ fn tensors_must_have_the_shape_of_the_metadata() {
 }
 
 #[test]
+fn biases_are_taken_where_a_file_has_them() {
+    let values = zeros(HIDDEN);
+    let writer = tiny_llama(1).tensor("blk.0.attn_q.bias", Format::F32, &[HIDDEN], &values);
+    let program = load(&writer).unwrap();
+    let products = program.phases[1].products();
+    let bias = products[0].bias.map(|id| program.weight(id).name.as_str());
+    assert_eq!(bias, Some("blk.0.attn_q.bias"));
+    assert_eq!((products[1].bias, products[2].bias), (None, None));
+}
+
+#[test]
+fn a_layer_norm_has_a_bias_and_positions_a_row_each() {
+    let folder =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/models/gpt2");
+    let program = build(&crate::open(&folder).unwrap()).unwrap();
+    let Phase::Embed(embed) = &program.phases[0] else {
+        panic!("starts with the embedding")
+    };
+    assert_eq!(program.weight(embed.positions.unwrap()).rows, 64);
+    let norm = program.phases[1].norms()[0];
+    assert_eq!(norm.kind, NormKind::Layer);
+    assert_eq!(
+        program.weight(norm.bias.unwrap()).name,
+        "blk.0.attn_norm.bias"
+    );
+    let names: Vec<&str> = program.phases[1..6].iter().map(Phase::name).collect();
+    assert_eq!(names[3..], ["norm + up", "down + residual"]);
+    // Queries, keys and values are thirds of one tensor.
+    let products = program.phases[1].products();
+    let firsts = products
+        .iter()
+        .map(|product| program.weight(product.weight).first);
+    assert_eq!(firsts.collect::<Vec<_>>(), [0, 32, 64]);
+}
+
+#[test]
+fn a_feed_forward_layer_beside_attention_reads_the_same_residual() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../fixtures/models/gptneox-parallel");
+    let program = build(&crate::open(&folder).unwrap()).unwrap();
+    let names: Vec<&str> = program.phases[1..6].iter().map(Phase::name).collect();
+    let beside = [
+        "norm + qkv",
+        "norm + up",
+        "attention",
+        "output + residual",
+        "down + residual",
+    ];
+    assert_eq!(names, beside);
+}
+
+#[test]
 fn norms_must_be_finite() {
     let name = "blk.0.attn_norm.weight";
     let mut values = zeros(HIDDEN);
@@ -294,8 +347,8 @@ fn norms_must_be_finite() {
 
 #[test]
 fn weights_that_no_phase_uses_are_refused() {
-    let bias = "blk.0.attn_q.bias";
-    let writer = tiny_llama(1).tensor(bias, Format::F32, &[64], &zeros(64));
+    let scale = "blk.0.attn_q.scale";
+    let writer = tiny_llama(1).tensor(scale, Format::F32, &[64], &zeros(64));
     let fault = load(&writer).unwrap_err();
     assert!(
         fault
@@ -306,7 +359,7 @@ fn weights_that_no_phase_uses_are_refused() {
     let LoadFault::Unused { tensors, .. } = fault else {
         panic!("{fault}")
     };
-    assert_eq!(tensors, [bias]);
+    assert_eq!(tensors, [scale]);
     let norms = tiny_gemma3(1).key("gemma3.unheard_of", Value::Bool(true));
     let message = load(&norms).unwrap_err().to_string();
     assert!(message.contains("`gemma3.unheard_of`"), "{message}");

@@ -7,14 +7,24 @@ use forthwith_core::program::{Embed, Phase};
 /// The table's name in GGUF files.
 pub(super) const TABLE: &str = "token_embd.weight";
 
-/// Writes `residual = scale · table[token]`.
+const POSITIONS: &str = "position_embd.weight";
+
+/// Writes `residual = scale · table[token]`, and adds a row for each position where the file has
+/// them.
 pub(crate) fn embed(builder: &mut ProgramBuilder<'_>) -> Result<(), LoadFault> {
     let spec = builder.spec();
     let (vocab, hidden) = (spec.dimensions.vocab, spec.dimensions.hidden);
+    let context = spec.dimensions.context.get();
     let table = builder.matrix(TABLE, vocab, hidden)?;
+    let positions = if builder.has(POSITIONS) {
+        Some(builder.matrix(POSITIONS, context, hidden)?)
+    } else {
+        None
+    };
     builder.push(Phase::Embed(Embed {
         table,
         scale: spec.embedding_scale,
+        positions,
     }));
     Ok(())
 }

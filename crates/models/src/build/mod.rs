@@ -8,7 +8,7 @@ pub(crate) mod mlp;
 use crate::error::LoadFault;
 use crate::rope::RopeSpec;
 use crate::spec::ModelSpec;
-use forthwith_core::program::{KvLayer, Norm, Phase, Program, Rope, WeightId, WeightSpec};
+use forthwith_core::program::{KvLayer, Linear, Norm, Phase, Program, Rope, WeightId, WeightSpec};
 use forthwith_core::shape::{TensorView, WeightSource};
 use forthwith_weights::WeightFile;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,8 @@ pub(crate) struct ProgramBuilder<'a> {
     file: &'a WeightFile,
     spec: &'a ModelSpec,
     weights: Vec<WeightSpec>,
-    ids: BTreeMap<String, WeightId>,
+    /// By tensor and place in it.
+    ids: BTreeMap<(String, usize), WeightId>,
     /// Tensors that went into the program as numbers, not as weights.
     absorbed: BTreeSet<&'static str>,
     ropes: Vec<Rope>,
@@ -76,42 +77,106 @@ impl<'a> ProgramBuilder<'a> {
         cols: usize,
     ) -> Result<WeightId, LoadFault> {
         let view = self.view(name, rows, cols)?;
-        if let Some(&id) = self.ids.get(name) {
-            return Ok(id);
+        Ok(self.take(name, 0, (rows, cols), &view))
+    }
+
+    /// Takes the matrix `<stem>.weight` and, where the file has one, `<stem>.bias`.
+    pub(crate) fn linear(
+        &mut self,
+        stem: &str,
+        rows: usize,
+        cols: usize,
+    ) -> Result<Linear, LoadFault> {
+        let of = rows;
+        self.linear_part(stem, Part { first: 0, rows, of }, cols)
+    }
+
+    /// The same from tensors that hold several matrices, one after the other.
+    pub(crate) fn linear_part(
+        &mut self,
+        stem: &str,
+        part: Part,
+        cols: usize,
+    ) -> Result<Linear, LoadFault> {
+        let name = format!("{stem}.weight");
+        let view = self.view(&name, part.of, cols)?;
+        let weight = self.take(&name, part.first, (part.rows, cols), &view);
+        let name = format!("{stem}.bias");
+        let bias = if self.has(&name) {
+            let view = self.finite(&name, part.of)?;
+            Some(self.take(&name, part.first, (1, part.rows), &view))
+        } else {
+            None
+        };
+        Ok(Linear { weight, bias })
+    }
+
+    fn take(
+        &mut self,
+        name: &str,
+        first: usize,
+        (rows, cols): (usize, usize),
+        view: &TensorView<'_>,
+    ) -> WeightId {
+        let key = (name.to_owned(), first);
+        if let Some(&id) = self.ids.get(&key) {
+            return id;
         }
         let id = WeightId(self.weights.len());
-        self.ids.insert(name.to_owned(), id);
+        self.ids.insert(key, id);
         self.weights.push(WeightSpec {
             name: name.to_owned(),
+            first,
             rows,
             cols,
             format: view.format,
         });
-        Ok(id)
+        id
     }
 
-    /// Takes the norm of that name over `width` elements.
-    pub(crate) fn norm(&mut self, name: &str, width: usize) -> Result<Norm, LoadFault> {
-        let weight = self.matrix(name, 1, width)?;
-        check_all(
-            name,
-            &self.view(name, 1, width)?.to_f32(),
-            "finite",
-            f32::is_finite,
-        )?;
+    /// Takes the norm `<stem>.weight` over `width` elements and, where the file has one, its bias.
+    pub(crate) fn norm(&mut self, stem: &str, width: usize) -> Result<Norm, LoadFault> {
+        let bias = format!("{stem}.bias");
+        let bias = self.has(&bias).then_some(bias);
         Ok(Norm {
-            weight,
+            kind: self.spec.norm,
+            weight: self.vector(&format!("{stem}.weight"), width)?,
+            bias: bias.map(|name| self.vector(&name, width)).transpose()?,
             eps: self.spec.dimensions.norm_eps,
         })
     }
 
+    fn vector(&mut self, name: &str, width: usize) -> Result<WeightId, LoadFault> {
+        let view = self.finite(name, width)?;
+        Ok(self.take(name, 0, (1, width), &view))
+    }
+
+    /// Takes the norm of a family that has it.
+    pub(crate) fn optional_norm(
+        &mut self,
+        layer: usize,
+        part: Option<&str>,
+        width: usize,
+    ) -> Result<Option<Norm>, LoadFault> {
+        part.map(|part| self.norm(&layer_name(layer, part), width))
+            .transpose()
+    }
+
+    /// A vector, all of whose elements are numbers.
+    fn finite(&self, name: &str, width: usize) -> Result<TensorView<'a>, LoadFault> {
+        let view = self.view(name, 1, width)?;
+        check_all(name, &view.to_f32(), "finite", f32::is_finite)?;
+        Ok(view)
+    }
+
     /// The finished program, or the list of tensors that it leaves unused.
     pub(crate) fn finish(self, architecture: &str) -> Result<Program, LoadFault> {
+        let taken: BTreeSet<&str> = self.ids.keys().map(|(name, _)| name.as_str()).collect();
         let unused: Vec<String> = self
             .file
             .tensors()
             .map(|tensor| tensor.name)
-            .filter(|name| !self.ids.contains_key(*name) && !self.absorbed.contains(name))
+            .filter(|name| !taken.contains(name) && !self.absorbed.contains(name))
             .map(str::to_owned)
             .collect();
         if !unused.is_empty() {
@@ -178,7 +243,16 @@ fn check_all(
     }
 }
 
-/// The name of a layer's weight in GGUF files.
-fn layer_weight(layer: usize, part: &str) -> String {
-    format!("blk.{layer}.{part}.weight")
+/// What a layer's tensors are called in GGUF files, without `.weight` or `.bias`.
+fn layer_name(layer: usize, part: &str) -> String {
+    format!("blk.{layer}.{part}")
+}
+
+/// Rows of a tensor that holds several matrices.
+#[derive(Clone, Copy)]
+pub(crate) struct Part {
+    pub(crate) first: usize,
+    pub(crate) rows: usize,
+    /// Rows of the whole tensor.
+    pub(crate) of: usize,
 }

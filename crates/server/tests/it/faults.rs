@@ -61,7 +61,8 @@ fn broken(program: &Program) -> Program {
     let Some(Phase::Logits(logits)) = program.phases.last_mut() else {
         panic!("a program ends with logits");
     };
-    logits.norm.weight = logits.head;
+    let norm = logits.norm.as_mut().expect("a norm before the logits");
+    norm.weight = logits.head.weight;
     program
 }
 

@@ -21,7 +21,7 @@ use cursor::{Cursor, Owner};
 use forthwith_core::metadata::Metadata;
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
-use tensor_index::TensorEntry;
+pub(crate) use tensor_index::TensorEntry;
 
 const DEFAULT_ALIGNMENT: u64 = 32;
 const ALIGNMENTS: RangeInclusive<u64> = 8..=1 << 20;

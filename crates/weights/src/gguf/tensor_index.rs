@@ -16,6 +16,8 @@ pub(crate) struct TensorEntry {
     pub(crate) format: Format,
     pub(crate) rows: usize,
     pub(crate) cols: usize,
+    /// Which of the file's parts holds the bytes.
+    pub(crate) backing: usize,
     pub(crate) bytes: Range<usize>,
 }
 
@@ -71,6 +73,7 @@ pub(super) fn read(
             format: tensor.format,
             rows: tensor.rows,
             cols: tensor.cols,
+            backing: 0,
             bytes,
         });
     }

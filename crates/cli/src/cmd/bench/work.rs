@@ -1,6 +1,6 @@
 //! What the phases of a step read and multiply, by the model's shapes.
 
-use forthwith_core::program::{Phase, Program, WeightId};
+use forthwith_core::program::{Phase, Program};
 use forthwith_cpu::{BLOCK_SIZE, KvFormat, PHASE_NAMES, kv_block_bytes, phase_kind};
 use std::sync::Arc;
 
@@ -33,8 +33,8 @@ impl Work {
         for phase in &self.program.phases {
             let sum = &mut sums[phase_kind(phase)];
             let all = rows * tokens;
-            let mut add = |ids: &[WeightId], tokens: usize| {
-                for id in ids {
+            let mut add = |tokens: usize| {
+                for id in phase.matrices() {
                     let weight = &self.program.weights[id.0];
                     sum.0 += weight.bytes().get();
                     sum.1 += 2 * (weight.rows * weight.cols * tokens) as u64;
@@ -45,12 +45,12 @@ impl Work {
                     let table = &self.program.weights[phase.table.0];
                     sum.0 += (table.format.row_bytes(table.cols) * all) as u64;
                 }
-                Phase::QkvProjection(phase) => add(&[phase.query, phase.key, phase.value], all),
-                Phase::OutputResidual(phase) | Phase::DownResidual(phase) => {
-                    add(&[phase.projection], all);
-                }
-                Phase::GateUp(phase) => add(&[phase.gate, phase.up], all),
-                Phase::Logits(phase) => add(&[phase.head], rows),
+                Phase::QkvProjection(_)
+                | Phase::OutputResidual(_)
+                | Phase::DownResidual(_)
+                | Phase::GateUp(_)
+                | Phase::Up(_) => add(all),
+                Phase::Logits(_) => add(rows),
                 Phase::Attention(phase) => {
                     let layer = self.program.kv_layers[phase.layer];
                     let window = layer

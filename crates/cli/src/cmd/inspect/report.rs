@@ -1,6 +1,6 @@
 //! What can be said about a model file.
 
-use forthwith_core::program::{Phase, Program};
+use forthwith_core::program::{GateUp, Phase, Program, Up};
 use forthwith_core::units::TokenId;
 use forthwith_text::{ChatTemplate, Tokenizer};
 use forthwith_weights::WeightFile;
@@ -150,7 +150,9 @@ fn shape(program: &Program) -> Shape {
         _ => None,
     });
     let feed_forward = program.phases.iter().filter_map(|phase| match phase {
-        Phase::GateUp(gate_up) => Some(program.weight(gate_up.gate).rows),
+        Phase::GateUp(GateUp { up, .. }) | Phase::Up(Up { up, .. }) => {
+            Some(program.weight(up.weight).rows)
+        }
         _ => None,
     });
     let layers = &program.kv_layers;
