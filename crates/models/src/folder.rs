@@ -405,7 +405,7 @@ fn tensors(
             }
             Recipe::Transposed => {
                 let values = folder.values(name);
-                let turned = (0..cols).flat_map(|col| values[col..].iter().step_by(cols.max(1)));
+                let turned = (0..cols).flat_map(|col| values.iter().skip(col).step_by(cols.max(1)));
                 (cols, rows, Data::Computed(turned.copied().collect()))
             }
             Recipe::HeadByHead => {

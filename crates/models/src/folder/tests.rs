@@ -213,6 +213,13 @@ fn broken_files_are_one_line() {
         let message = refusal(folder.path());
         assert!(message.len() < 1_000, "{number}: {message}");
     }
+    let empty = changed("gpt2", |config| config);
+    let header =
+        r#"{"h.0.attn.c_attn.weight":{"dtype":"F32","shape":[0,96],"data_offsets":[0,0]}}"#;
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend_from_slice(header.as_bytes());
+    fs::write(empty.path().join("model.safetensors"), bytes).unwrap();
+    assert!(refusal(empty.path()).contains("`token_embd.weight` is missing"));
     for config in [
         "",
         "{",
@@ -226,4 +233,28 @@ fn broken_files_are_one_line() {
     }
     let deep = changed("qwen3", |_| "[".repeat(100_000));
     refusal(deep.path());
+}
+
+proptest::proptest! {
+    /// Thousands with `PROPTEST_CASES`.
+    #[test]
+    fn mutated_folders_never_panic(
+        name in proptest::sample::select(vec!["gpt2", "gptneox-parallel", "gemma2", "smollm3"]),
+        edits in proptest::collection::vec((0_usize..3_000, proptest::num::u8::ANY), 1..6),
+        in_config in proptest::bool::ANY,
+    ) {
+        let which = if in_config { "config.json" } else { "model.safetensors" };
+        let mut bytes = fs::read(fixture(name).join(which)).unwrap();
+        for (at, byte) in edits {
+            let at = at % bytes.len();
+            bytes[at] = byte;
+        }
+        let folder = changed(name, |config| config);
+        fs::write(folder.path().join(which), bytes).unwrap();
+        let said = match open(folder.path()) {
+            Ok(file) => crate::build(&file).err().map(|error| error.to_string()),
+            Err(error) => Some(error.to_string()),
+        };
+        proptest::prop_assert!(said.is_none_or(|said| !said.contains('\n')));
+    }
 }
