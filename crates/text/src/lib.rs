@@ -30,4 +30,4 @@ pub use stream::{Delta, TextStream};
 pub use template::{
     ChatMessage, ChatTemplate, MAX_OUTPUT, MAX_SOURCE, RenderOptions, RenderedPrompt, TemplateError,
 };
-pub use tokenizer::{ControlText, TokenizeError, Tokenizer, TokenizerError};
+pub use tokenizer::{ControlText, EncodedText, TokenizeError, Tokenizer, TokenizerError};

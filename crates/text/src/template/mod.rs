@@ -6,8 +6,10 @@
 //! token (see [`crate::Tokenizer::encode_rendered`]).
 
 mod environment;
+mod folder;
 
 use std::borrow::Cow;
+use std::path::Path;
 use std::sync::Arc;
 
 use forthwith_core::metadata::{Metadata, MetadataError};
@@ -59,6 +61,11 @@ impl RenderedPrompt {
     /// The prompt in which only the template's own control tokens can be found.
     pub(crate) fn guarded_text(&self) -> &str {
         &self.text
+    }
+
+    /// Whether something in the prompt had to be kept from looking like a control token.
+    pub(crate) fn is_guarded(&self) -> bool {
+        self.text.contains(self.sentinel)
     }
 
     /// A part of the guarded text as plain text.
@@ -132,6 +139,17 @@ impl ChatTemplate {
         metadata
             .text("tokenizer.chat_template")?
             .map(|source| Self::new(source, tokenizer))
+            .transpose()
+    }
+
+    /// Compiles the template of a model folder, if it has one: `chat_template.jinja`, or else
+    /// `chat_template` in `tokenizer_config.json`, of several the one named `default`.
+    pub fn from_folder(
+        folder: &Path,
+        tokenizer: &Tokenizer,
+    ) -> Result<Option<Self>, TemplateError> {
+        folder::source(folder)?
+            .map(|source| Self::new(&source, tokenizer))
             .transpose()
     }
 

@@ -9,6 +9,14 @@ pub enum TokenizerError {
     /// A key is missing or has the wrong kind.
     #[error(transparent)]
     Metadata(#[from] MetadataError),
+    /// A file of a model folder is missing or wrong.
+    #[error("{file}: {problem}")]
+    File {
+        /// The file.
+        file: &'static str,
+        /// What is wrong, with the field.
+        problem: String,
+    },
     /// The file's tokenizer is of a kind that is not supported.
     #[error("tokenizer.ggml.model is `{0}`; supported are gpt2 and llama")]
     UnknownModel(String),
@@ -74,6 +82,9 @@ pub enum TokenizeError {
     /// The text has 4 GiB or more.
     #[error("the text is too long; allowed are less than 4 GiB")]
     TooLong,
+    /// The model computes single texts alone.
+    #[error("the model has no way to write two texts together, which reranking pairs needs")]
+    NoPairs,
     /// The tokenizer library failed.
     #[error("the text cannot be tokenized: {0}")]
     Library(String),

@@ -7,6 +7,7 @@ use forthwith_core::units::TokenId;
 
 use super::byte_level::{Alphabet, ByteLevel};
 use super::error::TokenizerError;
+use super::library::Around;
 use super::pre_tokenizer::PreTokenizer;
 use super::scored_merges::{SPACE, ScoredMerges, named_byte};
 use super::special::{ControlGuard, SpecialTokens};
@@ -58,7 +59,12 @@ pub(super) fn build(metadata: &Metadata) -> Result<Tokenizer, TokenizerError> {
         }
     };
     let control = |class: Class| class.is_control();
+    let adds_bos = adds_bos && bos.is_some();
     Ok(Tokenizer {
+        around: Around {
+            before: bos.filter(|_| adds_bos).into_iter().collect(),
+            ..Around::default()
+        },
         model,
         kind,
         bytes,
@@ -70,7 +76,7 @@ pub(super) fn build(metadata: &Metadata) -> Result<Tokenizer, TokenizerError> {
         end_tokens,
         bos,
         eos,
-        adds_bos: adds_bos && bos.is_some(),
+        adds_bos,
         adds_space,
         user_defined: special(&vocabulary, |class| class == Class::UserDefined)?,
         all_special: special(&vocabulary, |class| {

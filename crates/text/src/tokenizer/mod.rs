@@ -1,19 +1,23 @@
 //! The tokenizer: text to token ids, token ids to bytes.
 //!
-//! Three kinds share one face: byte-level byte-pair merges (GGUF `gpt2`), score-ordered merges
-//! (GGUF `llama`) and plain words. Text is cut at special tokens first; only what lies between is
+//! Four kinds share one face: byte-level byte-pair merges (GGUF `gpt2`), score-ordered merges
+//! (GGUF `llama`), the library's own (model folders) and plain words. Text is cut at special tokens first; only what lies between is
 //! merged. Control tokens are left out of the merging, so that text cannot turn into one.
 
 mod byte_level;
 mod end_tokens;
 mod error;
+pub(crate) mod from_folder;
 mod from_gguf;
+mod library;
 mod pre_tokenizer;
 mod scored_merges;
 mod special;
 mod vocabulary;
 mod words;
 
+use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 use forthwith_core::metadata::Metadata;
@@ -23,6 +27,7 @@ use crate::detokenizer;
 use crate::template::RenderedPrompt;
 
 pub use error::{TokenizeError, TokenizerError};
+use library::Around;
 pub(crate) use special::ControlGuard;
 use special::{Fragment, SpecialTokens};
 use vocabulary::{MAX_TOKENS, TokenBytes};
@@ -51,6 +56,20 @@ pub struct Tokenizer {
     user_defined: SpecialTokens,
     all_special: SpecialTokens,
     guard: Arc<ControlGuard>,
+    around: Around,
+}
+
+/// A text or a pair of texts as a model computes it as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EncodedText {
+    /// Its tokens, with those that the model wants around it.
+    pub tokens: Vec<TokenId>,
+    /// Where in them the text's own tokens lie, of a pair those of its second text.
+    pub inner: Range<usize>,
+    /// Where tokens of the second type begin, for models that tell the texts of a pair apart.
+    pub second_from: Option<usize>,
+    /// How many tokens of the text itself, of a pair its second text, were left out.
+    pub truncated: usize,
 }
 
 #[derive(Debug)]
@@ -58,9 +77,17 @@ enum Model {
     ByteLevel(Box<byte_level::ByteLevel>),
     Scored(scored_merges::ScoredMerges),
     Words(words::Words),
+    Library(Box<library::Library>),
 }
 
 impl Tokenizer {
+    /// Builds the tokenizer of a model folder from its `tokenizer.json` and the files beside it.
+    ///
+    /// # Errors    [`TokenizerError`] names the file and the field that is wrong
+    pub fn from_folder(folder: &Path) -> Result<Self, TokenizerError> {
+        from_folder::build(folder)
+    }
+
     /// Builds the tokenizer that a GGUF file describes.
     ///
     /// # Errors    [`TokenizerError`] names the key, token or merge rule that is wrong
@@ -115,7 +142,65 @@ impl Tokenizer {
             user_defined: SpecialTokens::new([])?,
             all_special: SpecialTokens::new([])?,
             guard: Arc::new(ControlGuard::new([])?),
+            around: Around::default(),
         })
+    }
+
+    /// A text as encoders and their kin compute it: with the tokens around it that the model wants,
+    /// and of at most `most` tokens if it may be truncated.
+    pub fn encode_text(
+        &self,
+        text: &str,
+        most: Option<usize>,
+    ) -> Result<EncodedText, TokenizeError> {
+        let Around { before, after, .. } = &self.around;
+        let mut inner = self.encode(text, ControlText::AsText)?;
+        let truncated = truncate(&mut inner, most, before.len() + after.len());
+        Ok(EncodedText {
+            inner: before.len()..before.len() + inner.len(),
+            tokens: [before, &inner, after]
+                .into_iter()
+                .flatten()
+                .copied()
+                .collect(),
+            second_from: None,
+            truncated,
+        })
+    }
+
+    /// Two texts that are computed together; the second one is truncated if that is allowed and
+    /// needed.
+    ///
+    /// # Errors     [`TokenizeError::NoPairs`] if the model has no way to write pairs
+    pub fn encode_pair(
+        &self,
+        first: &str,
+        second: &str,
+        most: Option<usize>,
+    ) -> Result<EncodedText, TokenizeError> {
+        let around = &self.around;
+        let between = around.between.as_ref().ok_or(TokenizeError::NoPairs)?;
+        let mut tokens = around.before.clone();
+        tokens.extend(self.encode(first, ControlText::AsText)?);
+        tokens.extend(between);
+        let mut inner = self.encode(second, ControlText::AsText)?;
+        let truncated = truncate(&mut inner, most, tokens.len() + around.after_pair.len());
+        let second_from = around.two_types.then_some(tokens.len());
+        let first = tokens.len();
+        tokens.extend(inner);
+        let inner = first..tokens.len();
+        tokens.extend(&around.after_pair);
+        Ok(EncodedText {
+            tokens,
+            inner,
+            second_from,
+            truncated,
+        })
+    }
+
+    /// Whether the model has a way to write pairs.
+    pub fn has_pairs(&self) -> bool {
+        self.around.between.is_some()
     }
 
     /// The tokens of a text; adds no beginning-of-sequence token.
@@ -127,6 +212,11 @@ impl Tokenizer {
             ControlText::Parse => &self.all_special,
         };
         let mut out = Output::default();
+        if let Model::Library(library) = &self.model {
+            let trusted = control == ControlText::Parse;
+            library.encode(text, trusted, &mut out.tokens)?;
+            return Ok(out.tokens);
+        }
         self.encode_into(text, special, &mut out)?;
         Ok(out.tokens)
     }
@@ -147,7 +237,15 @@ impl Tokenizer {
         rendered: &RenderedPrompt,
     ) -> Result<Vec<TokenId>, TokenizeError> {
         let mut out = Output::default();
-        for fragment in self.all_special.split(rendered.guarded_text()) {
+        let parts = match &self.model {
+            // Without text that looks like a control token the library sees the prompt as a whole.
+            Model::Library(library) if !rendered.is_guarded() => {
+                library.encode(rendered.guarded_text(), true, &mut out.tokens)?;
+                Vec::new()
+            }
+            _ => self.all_special.split(rendered.guarded_text()),
+        };
+        for fragment in parts {
             match fragment {
                 Fragment::Token(id) => out.push_special(id),
                 Fragment::Text(text) => {
@@ -219,7 +317,7 @@ impl Tokenizer {
     pub(crate) fn separator(&self) -> &'static str {
         match self.model {
             Model::Words(_) => " ",
-            Model::ByteLevel(_) | Model::Scored(_) => "",
+            Model::ByteLevel(_) | Model::Scored(_) | Model::Library(_) => "",
         }
     }
 
@@ -251,12 +349,22 @@ impl Tokenizer {
                 model.encode(&format!(" {text}"), &mut out.tokens)
             }
             Model::Scored(model) => model.encode(text, &mut out.tokens),
+            Model::Library(model) => model.encode(text, false, &mut out.tokens),
             Model::Words(model) => {
                 model.encode(text, &mut out.tokens);
                 Ok(())
             }
         }
     }
+}
+
+/// Leaves as many tokens as there may be beside `others`; returns how many are left out.
+fn truncate(tokens: &mut Vec<TokenId>, most: Option<usize>, others: usize) -> usize {
+    let before = tokens.len();
+    if let Some(most) = most {
+        tokens.truncate(most.saturating_sub(others));
+    }
+    before - tokens.len()
 }
 
 /// Tokens so far, and whether the last of them came from text.
@@ -273,6 +381,8 @@ impl Output {
     }
 }
 
+#[cfg(test)]
+mod folder_tests;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
