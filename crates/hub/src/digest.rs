@@ -4,7 +4,7 @@ use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Which side of a copy failed.
 #[derive(Debug)]
@@ -54,6 +54,41 @@ pub fn of_file(path: &Path) -> io::Result<String> {
         Err(CopyError::Read(error) | CopyError::Write(error)) => Err(error),
         Err(CopyError::TooLong) => unreachable!("no file is that long"),
     }
+}
+
+/// One SHA-256 for the files of a model's folder: of the names and hashes of its `.safetensors` and
+/// `.json` files, in the order of their names.
+///
+/// # Errors
+/// The folder or one of the files cannot be read.
+pub fn of_folder(path: &Path) -> io::Result<String> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(path)? {
+        let file = entry?.path();
+        let is_model =
+            |extension: &std::ffi::OsStr| extension == "safetensors" || extension == "json";
+        if file.is_file() && file.extension().is_some_and(is_model) {
+            names.push(file);
+        }
+    }
+    names.sort_unstable();
+    of_files(&names)
+}
+
+/// One SHA-256 for several files, of their names and hashes; of a single file its own.
+///
+/// # Errors
+/// One of the files cannot be read.
+pub fn of_files(paths: &[PathBuf]) -> io::Result<String> {
+    if let [only] = paths {
+        return of_file(only);
+    }
+    let mut hash = Sha256::new();
+    for file in paths {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        hash.update(format!("{}  {name}\n", of_file(file)?));
+    }
+    Ok(hex(&hash.finalize()))
 }
 
 /// The reason given when a hash differs.

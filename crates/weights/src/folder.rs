@@ -5,6 +5,8 @@
 //!
 //! Source: the safetensors format description of its library.
 
+mod modules;
+
 use crate::error::OpenError;
 use crate::gguf::{Index, TensorEntry};
 use crate::json::{self, Keys};
@@ -29,6 +31,19 @@ pub struct Folder {
     backings: Vec<Backing>,
     tensors: BTreeMap<String, Raw>,
     not_floats: Vec<String>,
+    sentence: Keys,
+    modules: Vec<Module>,
+}
+
+/// A step on the way from text to vector, as sentence-transformers lists them.
+#[derive(Debug)]
+pub struct Module {
+    /// The last part of its class's name, such as `Pooling`.
+    pub kind: String,
+    /// The folder it lies in, with a slash at the end; empty for the model itself.
+    pub path: String,
+    /// The keys of its `config.json`.
+    pub config: Keys,
 }
 
 /// A tensor as a safetensors file holds it.
@@ -83,9 +98,19 @@ impl Folder {
             backings: Vec::new(),
             tensors: BTreeMap::new(),
             not_floats: Vec::new(),
+            sentence: json::read(&path.join("sentence_bert_config.json"))?.unwrap_or_default(),
+            modules: modules::read(path)?,
         };
         for name in folder.shards()? {
-            folder.add(&path.join(name))?;
+            folder.add(&path.join(name), "")?;
+        }
+        let dense = folder
+            .modules
+            .iter()
+            .filter(|module| module.kind == "Dense");
+        let dense: Vec<PathBuf> = dense.map(|module| path.join(&module.path)).collect();
+        for (number, module) in dense.iter().enumerate() {
+            folder.add(&module.join(SINGLE), &format!("module.{number}."))?;
         }
         Ok(folder)
     }
@@ -105,7 +130,17 @@ impl Folder {
         &self.generation
     }
 
-    /// All tensors by name.
+    /// The keys of `sentence_bert_config.json`.
+    pub fn sentence(&self) -> &Keys {
+        &self.sentence
+    }
+
+    /// What `modules.json` lists; nothing if there is no such file.
+    pub fn modules(&self) -> &[Module] {
+        &self.modules
+    }
+
+    /// All tensors by name; those of further modules begin with `module.`, their number and a dot.
     pub fn tensors(&self) -> &BTreeMap<String, Raw> {
         &self.tensors
     }
@@ -175,6 +210,7 @@ impl Folder {
         };
         WeightFile {
             path: self.path,
+            others: Vec::new(),
             backings,
             index,
         }
@@ -227,8 +263,8 @@ impl Folder {
         Err(malformed(&self.path, SINGLE, problem))
     }
 
-    /// Reads the header of one file.
-    fn add(&mut self, path: &Path) -> Result<(), OpenError> {
+    /// Reads the header of one file; its tensors get names with a prefix.
+    fn add(&mut self, path: &Path, prefix: &str) -> Result<(), OpenError> {
         let (map, file) = mmap::map(path)?;
         let (size, header) = SafeTensors::read_metadata(&map)
             .map_err(|error| malformed(path, "header", error.to_string()))?;
@@ -261,6 +297,7 @@ impl Folder {
                 let problem = "lies outside the file".to_owned();
                 return Err(malformed(path, &format!("tensor `{name}`"), problem));
             }
+            let name = format!("{prefix}{name}");
             if self.tensors.insert(name.clone(), raw).is_some() {
                 let problem = "is in two files".to_owned();
                 return Err(malformed(path, &format!("tensor `{name}`"), problem));
@@ -284,7 +321,7 @@ impl Raw {
     }
 }
 
-fn malformed(path: &Path, field: &str, problem: impl Into<String>) -> OpenError {
+pub(crate) fn malformed(path: &Path, field: &str, problem: impl Into<String>) -> OpenError {
     OpenError::Malformed {
         path: path.to_owned(),
         field: field.to_owned(),

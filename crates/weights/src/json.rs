@@ -23,8 +23,30 @@ pub struct Keys {
     pub odd: Vec<String>,
 }
 
-/// Reads a file; `None` if there is none.
+/// Reads an object; `None` if there is no such file.
 pub(crate) fn read(path: &Path) -> Result<Option<Keys>, OpenError> {
+    let Some(json) = parse(path)? else {
+        return Ok(None);
+    };
+    let Json::Object(_) = json else {
+        let problem = "not an object".to_owned();
+        return Err(malformed(path, "JSON", problem));
+    };
+    let mut keys = Keys::default();
+    flatten(String::new(), json, &mut keys);
+    Ok(Some(keys))
+}
+
+fn malformed(path: &Path, field: &str, problem: String) -> OpenError {
+    OpenError::Malformed {
+        path: path.to_owned(),
+        field: field.to_owned(),
+        problem,
+    }
+}
+
+/// Reads a file of any kind of JSON; `None` if there is none.
+pub(crate) fn parse(path: &Path) -> Result<Option<Json>, OpenError> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -33,11 +55,6 @@ pub(crate) fn read(path: &Path) -> Result<Option<Keys>, OpenError> {
             return Err(OpenError::Io { path, source });
         }
     };
-    let malformed = |field: &str, problem: String| OpenError::Malformed {
-        path: path.to_owned(),
-        field: field.to_owned(),
-        problem,
-    };
     let mut bytes = Vec::new();
     let read = file.take(MAX_BYTES + 1).read_to_end(&mut bytes);
     read.map_err(|source| OpenError::Io {
@@ -45,16 +62,11 @@ pub(crate) fn read(path: &Path) -> Result<Option<Keys>, OpenError> {
         source,
     })?;
     if bytes.len() as u64 > MAX_BYTES {
-        return Err(malformed("size", format!("above {MAX_BYTES} bytes")));
+        return Err(malformed(path, "size", format!("above {MAX_BYTES} bytes")));
     }
     let json = serde_json::from_slice(&bytes);
-    let json = json.map_err(|error| malformed("JSON", error.to_string()))?;
-    let Json::Object(_) = json else {
-        return Err(malformed("JSON", "not an object".to_owned()));
-    };
-    let mut keys = Keys::default();
-    flatten(String::new(), json, &mut keys);
-    Ok(Some(keys))
+    let json = json.map_err(|error| malformed(path, "JSON", error.to_string()))?;
+    Ok(Some(json))
 }
 
 fn flatten(key: String, json: Json, keys: &mut Keys) {

@@ -22,12 +22,15 @@ mod json;
     reason = "mapping a file is unsafe by nature; nothing else here is"
 )]
 mod mmap;
+mod requantize;
+mod split;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
 pub use error::OpenError;
-pub use folder::{Data, Folder, Made, Raw};
+pub use folder::{Data, Folder, Made, Module, Raw};
 pub use json::Keys;
+pub use requantize::Requantized;
 
 use forthwith_core::metadata::Metadata;
 use forthwith_core::shape::{ReadError, TensorView, WeightSource};
@@ -42,6 +45,8 @@ use std::path::{Path, PathBuf};
 /// An opened model file, or a folder that [`Folder::into_file`] made one of.
 pub struct WeightFile {
     path: PathBuf,
+    /// The further files of a model in several.
+    others: Vec<PathBuf>,
     /// Where the bytes of tensors are.
     backings: Vec<Backing>,
     index: Index,
@@ -72,13 +77,13 @@ impl Backing {
     }
 }
 
-/// Opens a model file by mapping it into memory.
+/// Opens a model file by mapping it into memory, with the others of a model in several files.
 ///
 /// # Errors     [`OpenError`], one line that names the file and the field
 /// # Cost       reads the index alone; tensors are paged in when they are read
 pub fn open(path: &Path) -> Result<WeightFile, OpenError> {
     let (map, file) = mmap::map(path)?;
-    WeightFile::index(path, Backing::Mapped(map, file))
+    split::complete(WeightFile::index(path, Backing::Mapped(map, file))?)
 }
 
 impl WeightFile {
@@ -91,6 +96,7 @@ impl WeightFile {
         let index = gguf::read(bytes.bytes()).map_err(|fault| fault.of(path))?;
         Ok(Self {
             path: path.to_owned(),
+            others: Vec::new(),
             backings: vec![bytes],
             index,
         })
@@ -99,6 +105,14 @@ impl WeightFile {
     /// Where the file lies.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// All files of the model, the first one first.
+    pub fn paths(&self) -> Vec<PathBuf> {
+        std::iter::once(&self.path)
+            .chain(&self.others)
+            .cloned()
+            .collect()
     }
 
     /// The file's keys and values.
