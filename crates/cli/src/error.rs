@@ -4,7 +4,7 @@ use crate::printable;
 use forthwith_core::request::RequestError;
 use forthwith_engine::budget::BudgetError;
 use forthwith_hub::HubError;
-use forthwith_models::LoadError;
+use forthwith_models::{FolderError, LoadError};
 use forthwith_text::{TemplateError, TokenizeError, TokenizerError};
 use forthwith_weights::OpenError;
 use std::fmt::Display;
@@ -82,7 +82,8 @@ bad_input!(
     TokenizerError,
     TokenizeError,
     TemplateError,
-    RequestError
+    RequestError,
+    FolderError
 );
 
 impl From<BudgetError> for Failure {

@@ -7,17 +7,19 @@ use crate::schedule::Schedule;
 use crate::select::{Compute, available_memory};
 use forthwith_core::clock::SystemClock;
 use forthwith_core::executor::{Executor, KvGeometry};
-use forthwith_core::program::Program;
+use forthwith_core::program::{Output, Program};
 use forthwith_core::units::{Blocks, Bytes, TokenId, Tokens};
 use forthwith_cpu::{
-    BLOCK_SIZE, Cpu, CpuConfig, expansions, kv_block_bytes, weight_bytes, workspace_bytes,
+    BLOCK_SIZE, Cpu, CpuConfig, KvFormat, expansions, kv_block_bytes, weight_bytes, workspace_bytes,
 };
 use forthwith_engine::budget::{KvMemory, Ledger, MemoryNeeds, sampling_bytes};
-use forthwith_engine::{Engine, EngineHandle};
+use forthwith_engine::{Engine, EngineConfig, EngineHandle};
 use forthwith_hub::{Hub, Located, Progress as _};
 use forthwith_models::toy::Toy;
+use forthwith_models::{Overrides, RopeScaling, Scoring, TextModel};
+use forthwith_server::Purpose;
 use forthwith_text::{ChatTemplate, Tokenizer};
-use forthwith_weights::WeightFile;
+use forthwith_weights::{Requantized, WeightFile};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -28,6 +30,8 @@ const RESERVE: Bytes = Bytes::new(256 << 20);
 const KV_SHARE: u8 = 50;
 /// Blocks of the toy's cache.
 const TOY_BLOCKS: Blocks = Blocks::new(1024);
+/// Tokens of a text where a step computes it as a whole and nothing else is said.
+const WHOLE_TEXT: Tokens = Tokens::new(8192);
 /// The longest chat template that is read from a file.
 const MAX_TEMPLATE: u64 = 256 << 10;
 
@@ -44,6 +48,8 @@ pub(crate) struct LoadSettings {
     pub(crate) schedule: Schedule,
     /// A file with a chat template that replaces the models' own.
     pub(crate) chat_template: Option<PathBuf>,
+    /// What a user decides about vectors, whatever the model's files say.
+    pub(crate) overrides: Overrides,
     /// Whether model files are hashed, for answers that say what repeats them.
     pub(crate) identify: bool,
 }
@@ -54,6 +60,8 @@ pub(crate) struct LoadedModel {
     pub(crate) tokenizer: Arc<Tokenizer>,
     pub(crate) template: Option<ChatTemplate>,
     pub(crate) engine: EngineHandle,
+    pub(crate) purpose: Purpose,
+    pub(crate) kv_format: KvFormat,
     /// The SHA-256 of the model's file, if it has one and was hashed.
     pub(crate) digest: Option<String>,
     /// What a user should know.
@@ -92,7 +100,8 @@ fn load_toy(settings: &LoadSettings, reporter: &Reporter) -> Result<LoadedModel,
         None => TOY_BLOCKS,
     };
     let executor = Box::new(toy.executor(blocks));
-    let engine = spawn(executor, context, settings);
+    let step_tokens = settings.schedule.step_tokens();
+    let engine = spawn(executor, (context, step_tokens), settings);
     let mut warnings = settings.schedule.warnings();
     warnings.extend(context_warnings(context, &engine));
     Ok(LoadedModel {
@@ -101,6 +110,8 @@ fn load_toy(settings: &LoadSettings, reporter: &Reporter) -> Result<LoadedModel,
         tokenizer: Arc::new(tokenizer),
         template,
         engine,
+        purpose: Purpose::Generate,
+        kv_format: settings.compute.kv_format,
         digest: None,
     })
 }
@@ -111,23 +122,24 @@ fn load_file(
     settings: &LoadSettings,
     reporter: &Reporter,
 ) -> Result<LoadedModel, Failure> {
-    let file = forthwith_weights::open(path)?;
-    let digest = settings.identify.then(|| Hashing::begin(path));
-    let program = Arc::new(forthwith_models::build(&file)?);
-    let tokenizer = Tokenizer::from_gguf(file.metadata())?;
-    check_vocabulary(&program, &tokenizer)?;
+    let file = open(path, settings.overrides, &settings.compute, reporter)?;
+    let digest = settings.identify.then(|| Hashing::begin(file.paths()));
+    let trained = forthwith_models::build(&file)?;
+    let sizing = Sizing::new(&trained, settings);
+    let (compute, context) = (sizing.compute, sizing.context);
+    let program = if context == trained.context {
+        trained
+    } else {
+        forthwith_models::build_for(&file, context)?
+    };
+    let program = Arc::new(program);
+    let tokenizer = tokenizer(&file, &program)?;
     let template = chat_template(settings, Some(&file), &tokenizer)?;
-    let mut warnings = settings.compute.warnings();
+    let mut warnings = compute.warnings();
     warnings.extend(settings.schedule.warnings());
-    let trained = program.context;
-    let context = settings.context.map_or(trained, Tokens::new);
-    if context > trained {
-        warnings.push(format!(
-            "the context of {context} tokens is longer than the {trained} that the model was \
-             trained for"
-        ));
-    }
-    let ledger = ledger(&program, context, settings)?;
+    warnings.extend(sizing.warnings(&program));
+    warnings.extend(ignored_keys(&file)?);
+    let ledger = sizing.ledger(&program, settings)?;
     if ledger.total() > ledger.available {
         warnings.push(format!(
             "this needs {} of memory, {} are free: the machine may swap or stop the process; \
@@ -136,17 +148,21 @@ fn load_file(
             ledger.available
         ));
     }
-    reporter.note(&format!("{id}: {}", settings.compute));
+    reporter.note(&format!("{id}: {compute}"));
+    let purpose = purpose(&file, &program, reporter)?;
+    for note in rope_notes(&file, context)? {
+        reporter.note(&format!("{id}: {note}"));
+    }
     reporter.note(&format!("{id}: memory: {ledger}"));
     for expansion in expansions(&program) {
         reporter.note(&format!("{id}: {expansion}"));
     }
     let config = CpuConfig {
-        threads: settings.compute.threads,
-        isa: settings.compute.isa,
-        kv_format: settings.compute.kv_format,
+        threads: compute.threads,
+        isa: compute.isa,
+        kv_format: compute.kv_format,
         kv_blocks: ledger.blocks,
-        max_step_tokens: settings.schedule.step_tokens(),
+        max_step_tokens: sizing.step_tokens,
         context,
     };
     let total = program.weight_bytes().get();
@@ -160,25 +176,61 @@ fn load_file(
         reporter.note(&format!("{id}: memory: {pages}"));
         warnings.extend(pages.warning());
     }
-    let engine = spawn(executor, context, settings);
+    let engine = spawn(executor, (context, sizing.step_tokens), settings);
     warnings.extend(context_warnings(context, &engine));
     Ok(LoadedModel {
         id,
         tokenizer: Arc::new(tokenizer),
         template,
         engine,
+        purpose,
+        kv_format: compute.kv_format,
         digest: digest.map(Hashing::end).transpose()?,
         warnings,
     })
+}
+
+/// Opens a model's file or folder, and puts its float weights into a smaller format if that was asked
+/// for.
+pub(crate) fn open(
+    path: &Path,
+    overrides: Overrides,
+    compute: &Compute,
+    reporter: &Reporter,
+) -> Result<WeightFile, Failure> {
+    let file = forthwith_models::open_with(path, overrides)?;
+    let Some(format) = compute.quantize else {
+        return Ok(file);
+    };
+    let (file, told) = file.requantized(format, compute.threads);
+    let Requantized {
+        matrices,
+        kept,
+        bytes,
+    } = told;
+    if matrices == 0 {
+        return Err(Failure::bad_input(format_args!(
+            "--quantize {format}: the model has no float matrices whose width is a multiple of {}; leave \
+             it out",
+            format.info().elements
+        )));
+    }
+    reporter.note(&format!(
+        "quantized {matrices} matrices to {format}: {} instead of {}; {kept} stay as they are (given)",
+        bytes.1, bytes.0
+    ));
+    Ok(file)
 }
 
 /// A file's SHA-256, computed while the file is loaded.
 struct Hashing(JoinHandle<std::io::Result<String>>);
 
 impl Hashing {
-    fn begin(path: &Path) -> Self {
-        let path = path.to_owned();
-        Self(thread::spawn(move || forthwith_hub::sha256(&path)))
+    fn begin(paths: Vec<PathBuf>) -> Self {
+        Self(thread::spawn(move || match &paths[..] {
+            [folder] if folder.is_dir() => forthwith_hub::sha256_of_folder(folder),
+            files => forthwith_hub::sha256_of_files(files),
+        }))
     }
 
     fn end(self) -> Result<String, Failure> {
@@ -187,8 +239,13 @@ impl Hashing {
     }
 }
 
-/// Every token that the tokenizer writes has a row in the model.
-fn check_vocabulary(program: &Program, tokenizer: &Tokenizer) -> Result<(), Failure> {
+/// The tokenizer of a file or folder; every token that it writes has a row in the model.
+pub(crate) fn tokenizer(file: &WeightFile, program: &Program) -> Result<Tokenizer, Failure> {
+    let tokenizer = if file.path().is_dir() {
+        Tokenizer::from_folder(file.path())?
+    } else {
+        Tokenizer::from_gguf(file.metadata())?
+    };
     if tokenizer.vocab_size() > program.vocab {
         return Err(Failure::bad_input(format_args!(
             "the tokenizer has {} tokens, the model's embedding only {}",
@@ -196,26 +253,146 @@ fn check_vocabulary(program: &Program, tokenizer: &Tokenizer) -> Result<(), Fail
             program.vocab
         )));
     }
-    Ok(())
+    Ok(tokenizer)
 }
 
-fn ledger(program: &Program, context: Tokens, settings: &LoadSettings) -> Result<Ledger, Failure> {
-    let threads = settings.compute.threads;
-    let step_tokens = settings.schedule.step_tokens();
-    let max_running = settings.schedule.max_running().min(step_tokens.get());
-    let needs = MemoryNeeds {
-        available: available_memory()?,
-        weights: weight_bytes(program),
-        workspace: workspace_bytes(program, step_tokens, context, threads)
-            + sampling_bytes(program.vocab, max_running, threads),
-        reserve: RESERVE,
-        block_bytes: kv_block_bytes(program, settings.compute.kv_format),
-        block_size: BLOCK_SIZE,
-        context,
-        max_running: settings.schedule.max_running(),
-        kv: kv_memory(settings),
+/// The lengths that a model is loaded for.
+struct Sizing {
+    compute: Compute,
+    context: Tokens,
+    step_tokens: Tokens,
+    /// Whether a step computes whole texts and keeps nothing of them.
+    whole_texts: bool,
+    /// Whether the context is shorter than the trained one without anybody having said so.
+    cut: bool,
+}
+
+impl Sizing {
+    fn new(program: &Program, settings: &LoadSettings) -> Self {
+        let whole_texts = matches!(program.output(), Output::Vectors { whole: true, .. });
+        let trained = program.context;
+        let step_tokens = settings.schedule.step_tokens();
+        if !whole_texts {
+            return Self {
+                compute: settings.compute,
+                context: settings.context.map_or(trained, Tokens::new),
+                step_tokens,
+                whole_texts,
+                cut: false,
+            };
+        }
+        let usual = trained.min(WHOLE_TEXT);
+        let context = settings.context.map_or(usual, Tokens::new);
+        Self {
+            compute: settings.compute.of_whole_texts(),
+            context,
+            step_tokens: step_tokens.max(context),
+            whole_texts,
+            cut: settings.context.is_none() && context < trained,
+        }
+    }
+
+    fn warnings(&self, program: &Program) -> Vec<String> {
+        let (context, trained) = (self.context, program.context);
+        let longer = (context > trained).then(|| {
+            format!(
+                "the context of {context} tokens is longer than the {trained} that the model was \
+                 trained for"
+            )
+        });
+        let cut = self.cut.then(|| {
+            format!(
+                "a step computes whole texts, of at most {context} of the {trained} tokens that the \
+                 model was trained for; --context lifts the limit for more memory"
+            )
+        });
+        longer.into_iter().chain(cut).collect()
+    }
+
+    fn ledger(&self, program: &Program, settings: &LoadSettings) -> Result<Ledger, Failure> {
+        let threads = self.compute.threads;
+        let max_running = settings.schedule.max_running().min(self.step_tokens.get());
+        let block_bytes = kv_block_bytes(program, self.compute.kv_format);
+        let kv = if self.whole_texts && settings.kv_memory.is_none() {
+            // The texts of one step, and a block for each that is not full; the same again is free.
+            let blocks = self.step_tokens.blocks_needed(BLOCK_SIZE).get() + 2 * max_running + 2;
+            KvMemory::Exact(Bytes::new(blocks as u64 * block_bytes.get()))
+        } else {
+            kv_memory(settings)
+        };
+        let needs = MemoryNeeds {
+            available: available_memory()?,
+            weights: weight_bytes(program),
+            workspace: workspace_bytes(program, self.step_tokens, self.context, threads)
+                + sampling_bytes(program.vocab, max_running, threads),
+            reserve: RESERVE,
+            block_bytes,
+            block_size: BLOCK_SIZE,
+            context: self.context,
+            max_running: settings.schedule.max_running(),
+            kv,
+        };
+        Ok(Ledger::new(&needs)?)
+    }
+}
+
+/// What the model is made for; says what was decided about vectors, and by which file.
+fn purpose(file: &WeightFile, program: &Program, reporter: &Reporter) -> Result<Purpose, Failure> {
+    let Some(model) = TextModel::of(file)? else {
+        return Ok(Purpose::Generate);
     };
-    Ok(Ledger::new(&needs)?)
+    reporter.note(&format!("made for texts: {}", model.sources.join(", ")));
+    if let Output::Vectors { width, .. } = program.output()
+        && ![0, width].contains(&model.labels.len())
+    {
+        return Err(Failure::bad_input(format_args!(
+            "config.json names {} labels in id2label, the head has {width} outputs",
+            model.labels.len()
+        )));
+    }
+    let each_token = model.each_token();
+    if model.labels.is_empty() {
+        let normalize = model.normalize;
+        return Ok(Purpose::Embed { normalize });
+    }
+    Ok(Purpose::Classify {
+        labels: model.labels,
+        scoring: match model.scoring {
+            Scoring::Softmax => forthwith_server::Scoring::Softmax,
+            Scoring::Sigmoid => forthwith_server::Scoring::Sigmoid,
+            Scoring::Raw => forthwith_server::Scoring::Raw,
+        },
+        each_token,
+    })
+}
+
+/// Which of two sets of rotary frequencies the context decided for.
+fn rope_notes(file: &WeightFile, context: Tokens) -> Result<Vec<String>, Failure> {
+    let spec = forthwith_models::read_spec(file)?;
+    let notes = spec.ropes.iter().filter_map(|rope| match &rope.scaling {
+        RopeScaling::Long(long) if context.get() > long.original_context => Some(format!(
+            "LongRoPE: factors for long contexts, because {context} tokens are served and not at most \
+             {}; short texts are computed with them too",
+            long.original_context
+        )),
+        RopeScaling::Long(long) => Some(format!(
+            "LongRoPE: factors for contexts of up to {}",
+            long.original_context
+        )),
+        _ => None,
+    });
+    Ok(notes.collect())
+}
+
+/// What a folder's configuration says that nobody understands.
+fn ignored_keys(file: &WeightFile) -> Result<Option<String>, Failure> {
+    let ignored = forthwith_models::ignored_keys(file)?;
+    Ok((!ignored.is_empty()).then(|| {
+        format!(
+            "config.json has keys that are not known here: {}",
+            ignored.join(", ")
+        )
+    }))
 }
 
 /// The toy has neither weights nor buffers that count.
@@ -256,8 +433,15 @@ fn context_warnings(context: Tokens, engine: &EngineHandle) -> Vec<String> {
     cut.into_iter().collect()
 }
 
-fn spawn(executor: Box<dyn Executor>, context: Tokens, settings: &LoadSettings) -> EngineHandle {
-    let config = settings.schedule.config(context);
+fn spawn(
+    executor: Box<dyn Executor>,
+    (context, max_step_tokens): (Tokens, Tokens),
+    settings: &LoadSettings,
+) -> EngineHandle {
+    let config = EngineConfig {
+        max_step_tokens,
+        ..settings.schedule.config(context)
+    };
     EngineHandle::spawn(Engine::new(
         executor,
         config,
@@ -276,10 +460,18 @@ fn chat_template(
         })?;
         return Ok(Some(ChatTemplate::new(&source, tokenizer)?));
     }
-    match file {
-        Some(file) => Ok(ChatTemplate::from_gguf(file.metadata(), tokenizer)?),
-        None => Ok(None),
+    file.map_or(Ok(None), |file| file_template(file, tokenizer))
+}
+
+/// The chat template that a file or folder brings.
+pub(crate) fn file_template(
+    file: &WeightFile,
+    tokenizer: &Tokenizer,
+) -> Result<Option<ChatTemplate>, Failure> {
+    if file.path().is_dir() {
+        return Ok(ChatTemplate::from_folder(file.path(), tokenizer)?);
     }
+    Ok(ChatTemplate::from_gguf(file.metadata(), tokenizer)?)
 }
 
 fn read_template(path: &Path) -> Result<String, String> {

@@ -24,9 +24,13 @@ fn main() -> ExitCode {
     let done = match &command {
         Command::Run(args) => cmd::run::run(args, &shared),
         Command::Serve(args) => cmd::serve::run(args, &shared),
+        Command::Embed(args) => cmd::texts::embed(args, &shared),
+        Command::Rerank(args) => cmd::texts::rerank(args, &shared),
+        Command::Classify(args) => cmd::texts::classify(args, &shared),
         Command::Pull(args) => cmd::pull::run(args, &shared),
         Command::List(_) => cmd::list::run(&shared),
         Command::Inspect(args) => cmd::inspect::run(args, &shared),
+        Command::Doctor(args) => cmd::doctor::run(args, &shared),
         Command::Bench(args) => cmd::bench::run(args, &shared),
     };
     match done {

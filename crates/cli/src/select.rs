@@ -1,8 +1,9 @@
 //! Which hardware runs a model, with how many threads and how much memory, and where each choice
 //! came from.
 
-use crate::args::ComputeArgs;
+use crate::args::{ComputeArgs, Quantize};
 use crate::error::Failure;
+use forthwith_core::format::Format;
 use forthwith_core::units::Bytes;
 use forthwith_cpu::{IsaChoice, KvFormat, usable_cpus};
 use std::fmt;
@@ -13,6 +14,9 @@ pub(crate) struct Compute {
     pub(crate) threads: usize,
     pub(crate) isa: IsaChoice,
     pub(crate) kv_format: KvFormat,
+    kv_given: bool,
+    /// What float weights are put into.
+    pub(crate) quantize: Option<Format>,
     /// How many threads were asked for, if any were.
     threads_asked: Option<usize>,
     isa_given: bool,
@@ -26,7 +30,14 @@ impl Compute {
         Self {
             threads: args.threads.map_or(usable, |asked| asked.min(usable)),
             isa: args.isa.unwrap_or_else(IsaChoice::best),
-            kv_format: args.kv_format,
+            kv_format: args.kv_format.unwrap_or_default(),
+            kv_given: args.kv_format.is_some(),
+            quantize: args.quantize.map(|format| match format {
+                Quantize::Q8_0 => Format::Q8_0,
+                Quantize::Q4_0 => Format::Q4_0,
+                Quantize::Q4_1 => Format::Q4_1,
+                Quantize::Q4K => Format::Q4_K,
+            }),
             threads_asked: args.threads,
             isa_given: args.isa.is_some(),
         }
@@ -34,6 +45,15 @@ impl Compute {
 }
 
 impl Compute {
+    /// The same for a model that computes whole texts: keys and values live for one step, so they
+    /// need not be small.
+    pub(crate) fn of_whole_texts(mut self) -> Self {
+        if !self.kv_given {
+            self.kv_format = KvFormat::F32;
+        }
+        self
+    }
+
     /// What a user should know about the choices.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let threads = self.threads;
@@ -101,7 +121,8 @@ mod tests {
             Compute::new(&ComputeArgs {
                 threads: Some(threads),
                 isa: None,
-                kv_format: KvFormat::F16,
+                kv_format: None,
+                quantize: None,
             })
         };
         let text = compute(1).to_string();

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use crate::program::Output;
 use crate::rows::{PlainPasses, RowPasses};
 use crate::units::{BlockId, Blocks, Bytes, TokenId, Tokens};
 
@@ -19,6 +20,9 @@ pub struct Segment<'a> {
     pub position: usize,
     /// The sequence's blocks in order of position; they cover `position + tokens`.
     pub blocks: &'a [BlockId],
+    /// The position from which tokens belong to the second text of a pair, for models that tell
+    /// them apart.
+    pub second_from: Option<usize>,
 }
 
 /// One step's work. Segments are of different sequences and do not share the blocks they write.
@@ -28,8 +32,10 @@ pub struct StepInput<'a> {
     pub tokens: &'a [TokenId],
     /// The runs, in the order of their tokens.
     pub segments: &'a [Segment<'a>],
-    /// The tokens (as indexes into `tokens`, ascending) whose next-token logits are wanted.
-    pub logit_rows: &'a [usize],
+    /// The tokens (as indexes into `tokens`, ascending) whose next-token logits are wanted, or the
+    /// vectors of programs that have those: the last token of each text, or any where each token
+    /// has one.
+    pub output_rows: &'a [usize],
 }
 
 /// The shape of a backend's KV cache.
@@ -60,8 +66,21 @@ pub enum StepError {
 
 /// Runs a loaded model, one step at a time.
 pub trait Executor: Send {
-    /// The number of logits in a row.
+    /// Token ids below this exist; the number of logits in a row.
     fn vocab(&self) -> usize;
+
+    /// What a step answers with.
+    fn output(&self) -> Output {
+        Output::Logits
+    }
+
+    /// The numbers in a row of a step's output.
+    fn output_width(&self) -> usize {
+        match self.output() {
+            Output::Logits => self.vocab(),
+            Output::Vectors { width, .. } => width,
+        }
+    }
 
     /// The shape of the KV cache.
     fn kv_geometry(&self) -> KvGeometry;
@@ -70,11 +89,11 @@ pub trait Executor: Send {
     fn max_step_tokens(&self) -> Tokens;
 
     /// Runs one step: appends the tokens' keys and values to the cache and writes
-    /// `logit_rows.len() × vocab` logits, row-major, into `logits` (resized).
+    /// `output_rows.len()` rows of [`Executor::output_width`] numbers into `output` (resized).
     ///
-    /// The logits of a token depend on the tokens of its own sequence alone, bit for bit: not on
+    /// The row of a token depends on the tokens of its own sequence alone, bit for bit: not on
     /// the other segments, the split into segments, the blocks' ids or the number of threads.
-    fn step(&mut self, input: &StepInput<'_>, logits: &mut Vec<f32>) -> Result<(), StepError>;
+    fn step(&mut self, input: &StepInput<'_>, output: &mut Vec<f32>) -> Result<(), StepError>;
 
     /// Copies a whole block, every layer, for a sequence that forks inside it.
     fn copy_block(&mut self, from: BlockId, to: BlockId);
@@ -99,12 +118,11 @@ pub trait Executor: Send {
 
 impl StepInput<'_> {
     /// Checks the contract that executors rely on, so that a backend may index without fear.
-    pub fn check(
-        &self,
-        vocab: usize,
-        geometry: KvGeometry,
-        max_tokens: Tokens,
-    ) -> Result<(), StepError> {
+    ///
+    /// # Errors     [`StepError::Input`] says what is broken
+    pub fn check(&self, executor: &dyn Executor) -> Result<(), StepError> {
+        let (vocab, geometry) = (executor.vocab(), executor.kv_geometry());
+        let max_tokens = executor.max_step_tokens();
         let broken = |what: String| Err(StepError::Input(what));
         if self.tokens.is_empty() || self.tokens.len() > max_tokens.get() {
             return broken(format!(
@@ -138,13 +156,39 @@ impl StepInput<'_> {
                 return broken(format!("block {id} of {}", geometry.blocks));
             }
         }
-        let ascending = self.logit_rows.windows(2).all(|pair| pair[0] < pair[1]);
-        if !ascending || self.logit_rows.last().is_some_and(|&row| row >= total) {
+        if let Output::Vectors {
+            each_token, whole, ..
+        } = executor.output()
+        {
+            self.check_texts(each_token, whole)?;
+        }
+        let ascending = self.output_rows.windows(2).all(|pair| pair[0] < pair[1]);
+        if !ascending || self.output_rows.last().is_some_and(|&row| row >= total) {
             return broken(format!(
-                "logit rows {:?} of {total} tokens",
-                self.logit_rows
+                "output rows {:?} of {total} tokens",
+                self.output_rows
             ));
         }
         Ok(())
+    }
+
+    /// What programs rely on that answer with vectors.
+    fn check_texts(&self, each_token: bool, whole: bool) -> Result<(), StepError> {
+        if whole && self.segments.iter().any(|segment| segment.position > 0) {
+            let problem = "a text does not begin in the step that computes it";
+            return Err(StepError::Input(problem.to_owned()));
+        }
+        let mut ends = self.segments.iter().scan(0, |end, segment| {
+            *end += segment.tokens;
+            Some(*end - 1)
+        });
+        // Both ascend.
+        let mut is_end = |row: usize| ends.find(|&end| end >= row) == Some(row);
+        match self.output_rows.iter().find(|&&row| !is_end(row)) {
+            Some(row) if !each_token => Err(StepError::Input(format!(
+                "output row {row} is not the last token of a text"
+            ))),
+            _ => Ok(()),
+        }
     }
 }

@@ -10,11 +10,15 @@
 //! | qkv | `(heads + 2·kv_heads)·head_dim` | qkv projection | attention |
 //! | attended | `heads·head_dim` | attention | output residual |
 //! | gated | `feed_forward` | gate and up, or up alone | down residual |
-//! | logits | `vocab` | logits (listed rows only) | the sampler |
+//! | output | `vocab`, or as wide as the pool | logits or pool (listed rows only) | the engine |
 //!
 //! Each buffer has one writer between two of its readers, so phases that read the same residual may
 //! stand in any order: a family whose feed-forward layer works beside attention lists its `up`
 //! before the attention's output joins the residual.
+
+mod texts;
+
+pub use texts::{HeadLayer, Output, Pool, Pooling, RelativeBias};
 
 use crate::format::Format;
 use crate::units::{Bytes, Tokens};
@@ -98,6 +102,9 @@ pub enum Phase {
     DownResidual(ProjectionResidual),
     /// `logits = softcap(scale · W · norm(residual))` for the listed rows.
     Logits(Logits),
+    /// One vector for each text or token: a row of the residual or their mean, through the layers of
+    /// a head.
+    Pool(Pool),
 }
 
 /// A matrix product and what is added to it: `W · x + bias`.
@@ -146,6 +153,10 @@ pub struct Embed {
     pub scale: f32,
     /// `[positions, hidden]`, a learned row for each position, added next.
     pub positions: Option<WeightId>,
+    /// `[types, hidden]`, a row for the first and the second text of a pair, added next.
+    pub token_types: Option<WeightId>,
+    /// Norm of the sum.
+    pub norm: Option<Norm>,
 }
 
 /// Parameters of [`Phase::QkvProjection`].
@@ -178,6 +189,11 @@ pub struct Attention {
     pub scale: f32,
     /// `softcap · tanh(score / softcap)` when present.
     pub softcap: Option<f32>,
+    /// Tokens see only what stands before them, themselves included. If not, a step must hold whole
+    /// sequences, and the layer's window reaches as far ahead as back.
+    pub causal: bool,
+    /// Added to the scores.
+    pub relative_bias: Option<RelativeBias>,
 }
 
 /// Parameters of [`Phase::OutputResidual`] and [`Phase::DownResidual`].
@@ -189,6 +205,8 @@ pub struct ProjectionResidual {
     pub post_norm: Option<Norm>,
     /// Multiplies what is added; 1 for most families.
     pub scale: f32,
+    /// Norm of the residual after the addition.
+    pub sum_norm: Option<Norm>,
 }
 
 /// Parameters of [`Phase::GateUp`].
@@ -228,7 +246,7 @@ pub struct Logits {
     pub softcap: Option<f32>,
 }
 
-/// The non-linearity of a feed-forward layer.
+/// A non-linearity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activation {
     /// `x / (1 + exp(−x))`
@@ -239,6 +257,8 @@ pub enum Activation {
     Gelu,
     /// `max(x, 0)`
     Relu,
+    /// `tanh(x)`
+    Tanh,
 }
 
 /// Which elements of a head rotate together.
@@ -287,6 +307,7 @@ impl Phase {
             Self::Up(_) => "norm + up",
             Self::DownResidual(_) => "down + residual",
             Self::Logits(_) => "norm + logits",
+            Self::Pool(_) => "pool",
         }
     }
 
@@ -299,6 +320,7 @@ impl Phase {
             Self::GateUp(phase) => vec![phase.gate, phase.up],
             Self::Up(phase) => vec![phase.up],
             Self::Logits(phase) => vec![phase.head],
+            Self::Pool(phase) => phase.layers.iter().map(|layer| layer.linear).collect(),
         }
     }
 
@@ -311,13 +333,19 @@ impl Phase {
     /// The norms that the phase applies.
     pub fn norms(&self) -> Vec<Norm> {
         let norms = match self {
-            Self::Embed(_) => [None, None],
-            Self::QkvProjection(phase) => [phase.norm, None],
-            Self::Attention(phase) => [phase.query_norm, phase.key_norm],
-            Self::OutputResidual(phase) | Self::DownResidual(phase) => [phase.post_norm, None],
-            Self::GateUp(phase) => [phase.norm, None],
-            Self::Up(phase) => [phase.norm, None],
-            Self::Logits(phase) => [phase.norm, None],
+            Self::Embed(phase) => vec![phase.norm],
+            Self::QkvProjection(phase) => vec![phase.norm],
+            Self::Attention(phase) => vec![phase.query_norm, phase.key_norm],
+            Self::OutputResidual(phase) | Self::DownResidual(phase) => {
+                vec![phase.post_norm, phase.sum_norm]
+            }
+            Self::GateUp(phase) => vec![phase.norm],
+            Self::Up(phase) => vec![phase.norm],
+            Self::Logits(phase) => vec![phase.norm],
+            Self::Pool(phase) => {
+                let layers = phase.layers.iter().map(|layer| layer.norm);
+                std::iter::once(phase.norm).chain(layers).collect()
+            }
         };
         norms.into_iter().flatten().collect()
     }

@@ -1,4 +1,8 @@
-//! A generation request, valid by construction: every limit is checked here and nowhere else.
+//! A request, valid by construction: every limit is checked here and nowhere else.
+
+mod texts;
+
+pub use texts::{TextParts, Wanted};
 
 use std::time::Duration;
 
@@ -138,6 +142,7 @@ impl RequestParts {
 #[derive(Clone, Debug)]
 pub struct GenerationRequest {
     prompt: Vec<TokenId>,
+    wanted: Wanted,
     max_tokens: Tokens,
     sampling: SamplingParams,
     stop: StopRules,
@@ -168,6 +173,17 @@ pub enum RequestError {
     PromptTooLong {
         /// Tokens of the prompt.
         prompt: Tokens,
+        /// The limit.
+        context: Tokens,
+    },
+    /// The text does not fit.
+    #[error(
+        "the text has {tokens} tokens, the model takes {context}; shorten it, or ask for it to be \
+         truncated"
+    )]
+    TextTooLong {
+        /// Tokens of the text, special tokens included.
+        tokens: Tokens,
         /// The limit.
         context: Tokens,
     },
@@ -211,6 +227,7 @@ impl RequestError {
     pub fn field(&self) -> &'static str {
         match self {
             Self::EmptyPrompt | Self::PromptTooLong { .. } => "prompt",
+            Self::TextTooLong { .. } => "input",
             Self::AnswerTooLong { .. } => "max_tokens",
             Self::UnknownToken { field, .. } | Self::OutOfRange { field, .. } => field,
         }
@@ -220,7 +237,9 @@ impl RequestError {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::EmptyPrompt => "empty_prompt",
-            Self::PromptTooLong { .. } | Self::AnswerTooLong { .. } => "context_length_exceeded",
+            Self::PromptTooLong { .. } | Self::TextTooLong { .. } | Self::AnswerTooLong { .. } => {
+                "context_length_exceeded"
+            }
             Self::UnknownToken { .. } => "unknown_token",
             Self::OutOfRange { .. } => "out_of_range",
         }
@@ -255,13 +274,7 @@ impl GenerationRequest {
             ("stop_token_ids", &stop.stop_token_ids),
             ("end_tokens", &stop.end_tokens),
         ] {
-            if let Some(&id) = ids.iter().find(|id| id.index() >= limits.vocab) {
-                return Err(RequestError::UnknownToken {
-                    field,
-                    id,
-                    vocab: limits.vocab,
-                });
-            }
+            check_tokens(field, ids, limits)?;
         }
         let room = limits.context - length;
         let max_tokens = match max_tokens {
@@ -280,12 +293,10 @@ impl GenerationRequest {
         if let Some(count) = logprobs.filter(|&count| count > MAX_LOGPROBS) {
             return Err(out_of_range("logprobs", &count, "0 to 20"));
         }
-        if let Some(salt) = cache_salt.as_ref().filter(|s| s.len() > MAX_CACHE_SALT) {
-            let length = format!("{} bytes", salt.len());
-            return Err(out_of_range("cache_salt", &length, "up to 256 bytes"));
-        }
+        check_salt(cache_salt.as_deref())?;
         Ok(Self {
             prompt,
+            wanted: Wanted::Tokens,
             max_tokens,
             sampling,
             stop,
@@ -301,7 +312,8 @@ impl GenerationRequest {
         &self.prompt
     }
 
-    /// The most tokens to generate, at least one; prompt and answer fit the context.
+    /// The most tokens to generate, none only where no tokens are wanted; prompt and answer fit the
+    /// context.
     pub fn max_tokens(&self) -> Tokens {
         self.max_tokens
     }
@@ -342,6 +354,24 @@ fn out_of_range(field: &'static str, value: &dyn ToString, allowed: &'static str
         field,
         value: value.to_string(),
         allowed,
+    }
+}
+
+fn check_tokens(field: &'static str, ids: &[TokenId], limits: Limits) -> Result<(), RequestError> {
+    let vocab = limits.vocab;
+    match ids.iter().find(|id| id.index() >= vocab) {
+        Some(&id) => Err(RequestError::UnknownToken { field, id, vocab }),
+        None => Ok(()),
+    }
+}
+
+fn check_salt(salt: Option<&[u8]>) -> Result<(), RequestError> {
+    match salt {
+        Some(salt) if salt.len() > MAX_CACHE_SALT => {
+            let length = format!("{} bytes", salt.len());
+            Err(out_of_range("cache_salt", &length, "up to 256 bytes"))
+        }
+        _ => Ok(()),
     }
 }
 

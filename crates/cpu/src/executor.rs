@@ -1,8 +1,11 @@
 //! The SIMD executor: the thread team walks the program's list of phases, a barrier after each.
 
 mod attention;
+mod embed;
 mod load;
+mod logits;
 mod places;
+mod pool;
 mod products;
 mod profile;
 mod workspace;
@@ -12,20 +15,20 @@ use crate::kv::{BLOCK_SIZE, KvCache, KvFormat, KvLayers, kv_block_bytes};
 use crate::memory::SharedSlice;
 use crate::phases::gate::{Activate, GatedUnit};
 use crate::phases::norm::{NormValues, Normalize};
-use crate::phases::softcap::Softcap;
 use crate::quant::{ActivationsView, LANES, Matrix};
 use crate::rows::CompiledPasses;
 use crate::team::{Member, Team};
+use attention::HeadBias;
 use forthwith_core::executor::{Executor, KvGeometry, StepError, StepInput};
 use forthwith_core::program::{
-    Embed, GateUp, Linear, Logits, Norm, Phase, Program, ProjectionResidual, QkvProjection, Up,
-    WeightId,
+    GateUp, Linear, Norm, Output, Phase, Program, ProjectionResidual, QkvProjection, Up, WeightId,
 };
 use forthwith_core::rows::RowPasses;
 use forthwith_core::units::{BlockId, Tokens};
 use places::Places;
 use products::Product;
 use profile::Profile;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use workspace::{Scratch, Workspace, WorkspaceView};
@@ -57,6 +60,8 @@ pub struct Cpu {
     program: Arc<Program>,
     isa: IsaChoice,
     weights: Vec<Weight>,
+    /// By the weight that holds the buckets.
+    biases: BTreeMap<WeightId, HeadBias>,
     kv: KvCache,
     workspace: Workspace,
     places: Places,
@@ -91,8 +96,12 @@ impl Executor for Cpu {
         self.max_step_tokens
     }
 
-    fn step(&mut self, input: &StepInput<'_>, logits: &mut Vec<f32>) -> Result<(), StepError> {
-        input.check(self.vocab(), self.kv_geometry(), self.max_step_tokens)?;
+    fn output(&self) -> Output {
+        self.program.output()
+    }
+
+    fn step(&mut self, input: &StepInput<'_>, output: &mut Vec<f32>) -> Result<(), StepError> {
+        input.check(self)?;
         for segment in input.segments {
             let end = Tokens::new(segment.position + segment.tokens);
             if end > self.context {
@@ -102,8 +111,8 @@ impl Executor for Cpu {
                 )));
             }
         }
-        logits.clear();
-        logits.resize(input.logit_rows.len() * self.program.vocab, 0.0);
+        output.clear();
+        output.resize(input.output_rows.len() * self.output_width(), 0.0);
         for counter in &self.counters {
             counter.store(0, Ordering::Relaxed);
         }
@@ -112,12 +121,13 @@ impl Executor for Cpu {
             program: &self.program,
             isa: self.isa,
             weights: &self.weights,
+            biases: &self.biases,
             kv: self.kv.layers(),
             input,
             places: &self.places,
             space: self.workspace.view(),
             counters: &self.counters,
-            logits: SharedSlice::new(logits),
+            output: SharedSlice::new(output),
             profile: self.profile.as_ref(),
         };
         self.team
@@ -149,12 +159,13 @@ struct Step<'a> {
     program: &'a Program,
     isa: IsaChoice,
     weights: &'a [Weight],
+    biases: &'a BTreeMap<WeightId, HeadBias>,
     kv: KvLayers<'a>,
     input: &'a StepInput<'a>,
     places: &'a Places,
     space: WorkspaceView<'a>,
     counters: &'a [AtomicUsize],
-    logits: SharedSlice<'a, f32>,
+    output: SharedSlice<'a, f32>,
     profile: Option<&'a Profile>,
 }
 
@@ -211,6 +222,7 @@ impl<'a> Step<'a> {
                     self.add_projection((member, index), phase, self.space.gated, scratch);
                 }
                 Phase::Logits(phase) => self.logits(member, index, phase, scratch),
+                Phase::Pool(phase) => self.pool(member, index, phase, scratch),
             }
             member.barrier();
             if let (Some(profile), Some(began)) = (profile, began) {
@@ -263,28 +275,6 @@ impl<'a> Step<'a> {
             eps: norm.eps,
         };
         self.isa.run(Normalize { norm, x, out });
-    }
-
-    fn embed(&self, member: Member<'_>, phase: &Embed, scratch: &mut Scratch<'_>) {
-        let (table, hidden) = (self.matrix(phase.table), self.program.hidden);
-        let positions = phase.positions.map(|id| self.matrix(id));
-        for token in member.share(self.tokens()) {
-            // SAFETY: this member's share of tokens.
-            let row = unsafe {
-                self.space
-                    .residual
-                    .range_mut(token * hidden..(token + 1) * hidden)
-            };
-            table.read_row(self.input.tokens[token].index(), row);
-            for value in &mut *row {
-                *value *= phase.scale;
-            }
-            if let Some(positions) = positions {
-                let learned = &mut scratch.row[..hidden];
-                positions.read_row(self.places.tokens[token].position, learned);
-                add(row, learned);
-            }
-        }
     }
 
     /// Norms (if asked for) and quantizes rows; the input of the products that follow.
@@ -433,6 +423,14 @@ impl<'a> Step<'a> {
                     }
                 },
             );
+            if let Some(norm) = phase.sum_norm {
+                member.barrier();
+                for token in member.share(self.tokens()) {
+                    let range = token * hidden..(token + 1) * hidden;
+                    // SAFETY: sums were written before the barrier; the row is this member's.
+                    self.normalize_in_place(norm, unsafe { residual.range_mut(range) }, scratch);
+                }
+            }
             return;
         };
         self.products(
@@ -452,46 +450,11 @@ impl<'a> Step<'a> {
             unsafe {
                 self.normalize(norm, self.space.projected.range(range.clone()), out);
                 multiply(out, scale);
-                add(residual.range_mut(range), out);
-            }
-        }
-    }
-
-    fn logits(
-        &self,
-        member: Member<'_>,
-        counter: usize,
-        phase: &Logits,
-        scratch: &mut Scratch<'_>,
-    ) {
-        let wanted = self.input.logit_rows;
-        if wanted.is_empty() {
-            return;
-        }
-        let (head, vocab, scale) = (self.product(phase.head), self.program.vocab, phase.scale);
-        let rows = Rows {
-            count: wanted.len(),
-            listed: Some(wanted),
-            ..self.residual()
-        };
-        let plain = head.matrix.reads_plain();
-        let input = self.prepare(member, &rows, phase.norm, plain, scratch);
-        self.products(
-            (member, counter),
-            &[head],
-            input,
-            scratch,
-            |_, group, tile| {
-                multiply(tile, scale);
-                Self::put_tile(self.logits, vocab, (group * LANES, vocab), tile);
-            },
-        );
-        if let Some(cap) = phase.softcap {
-            member.barrier();
-            for row in member.share(wanted.len()) {
-                // SAFETY: this member's share of rows, written before the barrier.
-                let values = unsafe { self.logits.range_mut(row * vocab..(row + 1) * vocab) };
-                self.isa.run(Softcap { cap, values });
+                let sum = residual.range_mut(range);
+                add(sum, out);
+                if let Some(norm) = phase.sum_norm {
+                    self.normalize_in_place(norm, sum, scratch);
+                }
             }
         }
     }

@@ -13,8 +13,8 @@ use crate::quant::kernels::Form;
 use crate::quant::{activations, matrix};
 use forthwith_core::executor::{Executor, KvGeometry, Segment, StepError, StepInput};
 use forthwith_core::program::{
-    Attention, Embed, GateUp, Linear, Norm, Phase, Program, ProjectionResidual, QkvProjection, Up,
-    WeightId,
+    Attention, Embed, GateUp, Linear, Norm, Output, Phase, Pool, Pooling, Program,
+    ProjectionResidual, QkvProjection, Up, WeightId,
 };
 use forthwith_core::shape::WeightSource;
 use forthwith_core::units::{BlockId, Blocks, Bytes, Tokens};
@@ -109,15 +109,22 @@ impl Reference {
         let hidden = self.program.hidden;
         let row = |table: WeightId, at: usize| &self.weights[table.0][at * hidden..][..hidden];
         let positions = input.segments.iter();
-        let positions = positions.flat_map(|run| run.position..run.position + run.tokens);
+        let positions = positions.flat_map(|run| {
+            let positions = run.position..run.position + run.tokens;
+            positions.map(|position| (position, run.second_from))
+        });
         let mut residual = Vec::new();
-        for (id, position) in input.tokens.iter().zip(positions) {
+        for (id, (position, second)) in input.tokens.iter().zip(positions) {
             let token = row(phase.table, id.index()).iter();
             let mut out: Vec<f32> = token.map(|value| value * phase.scale).collect();
             if let Some(table) = phase.positions {
                 add(&mut out, row(table, position), 1.0);
             }
-            residual.extend(out);
+            if let Some(table) = phase.token_types {
+                let second = second.is_some_and(|from| position >= from);
+                add(&mut out, row(table, usize::from(second)), 1.0);
+            }
+            residual.extend(self.normalize(phase.norm, &out, hidden));
         }
         residual
     }
@@ -150,6 +157,8 @@ impl Reference {
         let projected = self.product(phase.projection, from);
         let projected = self.normalize(phase.post_norm, &projected, self.program.hidden);
         add(residual, &projected, phase.scale);
+        let normed = self.normalize(phase.sum_norm, residual, self.program.hidden);
+        residual.copy_from_slice(&normed);
     }
 
     fn qkv(&self, phase: &QkvProjection, residual: &[f32]) -> Vec<f32> {
@@ -184,6 +193,36 @@ impl Reference {
         let mut values = self.product(phase.up, &input);
         gate::reference_alone(phase.activation, &mut values);
         values
+    }
+
+    /// `[output rows, width]`
+    fn pool(&self, phase: &Pool, input: &StepInput<'_>, residual: &[f32]) -> Vec<f32> {
+        let hidden = self.program.hidden;
+        let normed = self.normalize(phase.norm, residual, hidden);
+        let row = |at: usize| &normed[at * hidden..(at + 1) * hidden];
+        let mut rows = Vec::new();
+        let mut first = 0;
+        for segment in input.segments {
+            let text = first..first + segment.tokens;
+            first = text.end;
+            let listed = input.output_rows.iter().filter(|row| text.contains(row));
+            for &listed in listed {
+                match phase.pooling {
+                    Pooling::First => rows.extend(row(text.start)),
+                    Pooling::Last | Pooling::Each => rows.extend(row(listed)),
+                    Pooling::Mean => rows.extend(mean(text.clone().map(row), hidden)),
+                }
+            }
+        }
+        for layer in &phase.layers {
+            rows = self.product(layer.linear, &rows);
+            if let Some(activation) = layer.activation {
+                gate::reference_alone(activation, &mut rows);
+            }
+            let width = self.program.weight(layer.linear.weight).rows;
+            rows = self.normalize(layer.norm, &rows, width);
+        }
+        rows
     }
 
     /// Heads as the cache gives them back.
@@ -224,6 +263,7 @@ impl Reference {
         let mut attended = Vec::new();
         let mut rows = qkv.chunks_exact_mut(width);
         for segment in input.segments {
+            let mut turned = Vec::new();
             for offset in 0..segment.tokens {
                 let row = rows.next().expect("a row for each token");
                 let position = segment.position + offset;
@@ -236,6 +276,9 @@ impl Reference {
                 let (keys, values) = (self.stored(keys, head_dim), self.stored(values, head_dim));
                 self.keys[phase.layer][at..at + kv_width].copy_from_slice(&keys);
                 self.values[phase.layer][at..at + kv_width].copy_from_slice(&values);
+                turned.push(queries);
+            }
+            for (position, queries) in (segment.position..).zip(turned) {
                 attended.extend(self.attend(phase, segment, position, queries));
             }
         }
@@ -256,7 +299,8 @@ impl Reference {
             scale: phase.scale,
             softcap: phase.softcap,
         };
-        let seen = visible(position, layer.window.map(Tokens::get));
+        let ahead = (!phase.causal).then_some(segment.position + segment.tokens);
+        let seen = visible(position, layer.window.map(Tokens::get), ahead);
         let attend_head = |(head, query): (usize, &[f32])| {
             let rows = |cache: &'a [f32]| -> Vec<&'a [f32]> {
                 let start = |position| slot(segment, position) * kv_width + head / group * head_dim;
@@ -268,7 +312,15 @@ impl Reference {
                 rows(&self.keys[phase.layer]),
                 rows(&self.values[phase.layer]),
             );
-            attention::reference(query, &keys, &values, scoring)
+            let bias: Option<Vec<f32>> = phase.relative_bias.map(|bias| {
+                let buckets = self.program.weight(bias.table).rows;
+                let distance = |key: usize| key.cast_signed() - position.cast_signed();
+                let row = |key| bias.bucket(distance(key), buckets) * phase.heads + head;
+                let keys = seen.clone();
+                keys.map(|key| self.weights[bias.table.0][row(key)])
+                    .collect()
+            });
+            attention::reference(query, &keys, &values, scoring, bias.as_deref())
         };
         queries
             .chunks_exact(head_dim)
@@ -276,6 +328,23 @@ impl Reference {
             .flat_map(attend_head)
             .collect()
     }
+}
+
+/// The mean of rows, in double precision.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    reason = "specification"
+)]
+fn mean<'a>(rows: impl Iterator<Item = &'a [f32]>, width: usize) -> Vec<f32> {
+    let (mut sums, mut count) = (vec![0.0_f64; width], 0_usize);
+    for row in rows {
+        count += 1;
+        for (sum, &value) in sums.iter_mut().zip(row) {
+            *sum += f64::from(value);
+        }
+    }
+    sums.iter().map(|sum| (sum / count as f64) as f32).collect()
 }
 
 /// `to += scale · values`
@@ -308,8 +377,12 @@ impl Executor for Reference {
         Tokens::new(512)
     }
 
-    fn step(&mut self, input: &StepInput<'_>, logits: &mut Vec<f32>) -> Result<(), StepError> {
-        input.check(self.vocab(), self.kv_geometry(), self.max_step_tokens())?;
+    fn output(&self) -> Output {
+        self.program.output()
+    }
+
+    fn step(&mut self, input: &StepInput<'_>, output: &mut Vec<f32>) -> Result<(), StepError> {
+        input.check(self)?;
         let program = Arc::clone(&self.program);
         let hidden = program.hidden;
         let mut buffers = Buffers::default();
@@ -336,15 +409,16 @@ impl Executor for Reference {
                 }
                 Phase::Logits(phase) => {
                     let row = |&row: &usize| &buffers.residual[row * hidden..(row + 1) * hidden];
-                    let rows: Vec<f32> = input.logit_rows.iter().flat_map(row).copied().collect();
-                    *logits = self.product(phase.head, &self.normalize(phase.norm, &rows, hidden));
-                    for logit in &mut *logits {
+                    let rows: Vec<f32> = input.output_rows.iter().flat_map(row).copied().collect();
+                    *output = self.product(phase.head, &self.normalize(phase.norm, &rows, hidden));
+                    for logit in &mut *output {
                         *logit *= phase.scale;
                     }
                     if let Some(cap) = phase.softcap {
-                        softcap::reference(cap, logits);
+                        softcap::reference(cap, output);
                     }
                 }
+                Phase::Pool(phase) => *output = self.pool(phase, input, &buffers.residual),
             }
         }
         Ok(())

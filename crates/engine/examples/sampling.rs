@@ -51,7 +51,7 @@ impl Executor for Ready {
 
     fn step(&mut self, input: &StepInput<'_>, logits: &mut Vec<f32>) -> Result<(), StepError> {
         logits.clear();
-        for _ in input.logit_rows {
+        for _ in input.output_rows {
             logits.extend_from_slice(&self.row);
         }
         // As after a step of a model, the threads are awake.

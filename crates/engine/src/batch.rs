@@ -9,18 +9,18 @@ use crate::sequence::Sequence;
 pub(crate) struct Batch {
     tokens: Vec<TokenId>,
     segments: Vec<Segment<'static>>,
-    logit_rows: Vec<usize>,
-    logits: Vec<f32>,
+    output_rows: Vec<usize>,
+    output: Vec<f32>,
 }
 
 impl Batch {
-    /// Room for steps of so many tokens and sequences.
-    pub(crate) fn new(tokens: usize, sequences: usize, vocab: usize) -> Self {
+    /// Room for steps of so many tokens and sequences, with rows of such a width.
+    pub(crate) fn new(tokens: usize, sequences: usize, width: usize) -> Self {
         Self {
             tokens: Vec::with_capacity(tokens),
             segments: Vec::with_capacity(sequences),
-            logit_rows: Vec::with_capacity(sequences),
-            logits: Vec::with_capacity(sequences.saturating_mul(vocab)),
+            output_rows: Vec::with_capacity(sequences),
+            output: Vec::with_capacity(sequences.saturating_mul(width)),
         }
     }
 
@@ -28,11 +28,11 @@ impl Batch {
     pub(crate) fn run(
         &mut self,
         plan: &StepPlan,
-        running: &[Sequence],
+        (running, each_token): (&[Sequence], bool),
         executor: &mut dyn Executor,
     ) -> Result<(), StepError> {
         self.tokens.clear();
-        self.logit_rows.clear();
+        self.output_rows.clear();
         let mut segments: Vec<Segment<'_>> = std::mem::take(&mut self.segments);
         for segment in &plan.segments {
             let sequence = &running[segment.sequence];
@@ -43,33 +43,36 @@ impl Batch {
                 tokens: segment.tokens,
                 position: sequence.computed,
                 blocks: sequence.table.blocks(),
+                second_from: sequence.second_from(),
             });
-            if segment.samples {
-                self.logit_rows.push(self.tokens.len() - 1);
-            }
+            // From positions of the sequence to places in the step.
+            let first = self.tokens.len() - segment.tokens;
+            let rows = sequence.rows_within(segment.tokens, each_token);
+            let rows = rows.map(|position| first + position - sequence.computed);
+            self.output_rows.extend(rows);
         }
         let input = StepInput {
             tokens: &self.tokens,
             segments: &segments,
-            logit_rows: &self.logit_rows,
+            output_rows: &self.output_rows,
         };
-        let outcome = executor.step(&input, &mut self.logits);
+        let outcome = executor.step(&input, &mut self.output);
         segments.clear();
         // Collecting nothing keeps the buffer and sheds the borrow.
         self.segments = segments.into_iter().map(|_| unreachable!()).collect();
         outcome?;
-        let expected = self.logit_rows.len() * executor.vocab();
-        if self.logits.len() != expected {
+        let expected = self.output_rows.len() * executor.output_width();
+        if self.output.len() != expected {
             return Err(StepError::Device(format!(
-                "the step returned {} logits instead of {expected}",
-                self.logits.len()
+                "the step returned {} numbers instead of {expected}",
+                self.output.len()
             )));
         }
         Ok(())
     }
 
-    /// The logits of the sampling segments, in their order.
-    pub(crate) fn rows(&self, vocab: usize) -> impl Iterator<Item = &[f32]> {
-        self.logits.chunks_exact(vocab)
+    /// The rows that were asked for, one after the other.
+    pub(crate) fn output(&self) -> &[f32] {
+        &self.output
     }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use forthwith_core::clock::Clock;
 use forthwith_core::executor::{Executor, StepError};
+use forthwith_core::program::Output;
 use forthwith_core::request::{GenerationRequest, Limits};
 use forthwith_core::units::{SeqId, TenantId, Tokens};
 
@@ -86,6 +87,7 @@ pub struct Engine {
     plan: StepPlan,
     batch: Batch,
     choices: Vec<Result<sampling::Choice, SampleError>>,
+    output: Output,
     limits: Limits,
     capacity: Capacity,
     queue_limits: QueueLimits,
@@ -119,11 +121,16 @@ impl Engine {
         let capacity = Capacity {
             blocks: geometry.blocks,
             block_size: geometry.block_size,
+            vectors: executor.output() != Output::Logits,
         };
-        let limits = Limits {
+        let output = executor.output();
+        let mut limits = Limits {
             vocab: executor.vocab(),
             context: config.context.min(capacity.tokens()),
         };
+        if let Output::Vectors { whole: true, .. } = output {
+            limits.context = limits.context.min(config.max_step_tokens);
+        }
         let queue_limits = QueueLimits {
             requests: config.max_waiting,
             tokens: config.max_waiting_tokens,
@@ -132,7 +139,7 @@ impl Engine {
         let step_tokens = config.max_step_tokens.get();
         let sequences = config.max_running.min(step_tokens);
         let mut outlook = Outlook::new(&config.tenant_weights);
-        let scheduler = Scheduler::new(geometry, config);
+        let scheduler = Scheduler::new(geometry, output, config);
         let cost = CostModel::new();
         scheduler.tell_running(&mut outlook, cost.rates());
         let published = Arc::new(Mutex::new(Published {
@@ -141,10 +148,11 @@ impl Engine {
         }));
         Self {
             sampler: SharedSampler::new(executor.as_ref(), sequences),
-            executor,
             scheduler,
             plan: StepPlan::default(),
-            batch: Batch::new(step_tokens, sequences, limits.vocab),
+            batch: Batch::new(step_tokens, sequences, executor.output_width()),
+            output,
+            executor,
             choices: Vec::with_capacity(sequences),
             limits,
             capacity,
@@ -163,6 +171,11 @@ impl Engine {
     /// What requests are checked against. The context is never larger than the KV cache.
     pub fn limits(&self) -> Limits {
         self.limits
+    }
+
+    /// What the model answers with.
+    pub fn output(&self) -> Output {
+        self.output
     }
 
     /// Takes in a request; its events go to `sink` until one ends it.
@@ -292,18 +305,30 @@ impl Engine {
         for &(from, to) in &self.plan.copies {
             self.executor.copy_block(from, to);
         }
-        let running = self.scheduler.running();
+        let running = (self.scheduler.running(), self.scheduler.each_token());
         self.batch.run(&self.plan, running, self.executor.as_mut())
     }
 
     fn sample(&mut self) -> Result<(), StepError> {
+        if let Output::Vectors { width, .. } = self.output {
+            if !self.plan.segments.is_empty() {
+                let rows = self.batch.output();
+                self.scheduler.keep_vectors(&self.plan, rows, width);
+            }
+            return Ok(());
+        }
         let running = self.scheduler.running();
-        let sampling = self.plan.segments.iter().filter(|segment| segment.samples);
-        let rows = sampling.zip(self.batch.rows(self.limits.vocab));
-        let rows = rows.map(|(segment, logits)| Row {
+        let places = self.plan.segments.iter().flat_map(|segment| {
+            let sequence = &running[segment.sequence];
+            let rows = sequence.rows_within(segment.tokens, false);
+            rows.map(move |position| (sequence, position))
+        });
+        let rows = places.zip(self.batch.output().chunks_exact(self.limits.vocab));
+        let rows = rows.map(|((sequence, position), logits)| Row {
             logits,
-            request: &running[segment.sequence].request,
-            tokens: &running[segment.sequence].tokens,
+            request: &sequence.request,
+            tokens: &sequence.tokens,
+            scored: sequence.scored_at(position),
         });
         self.sampler
             .choose(rows, self.executor.as_mut(), &mut self.choices)
@@ -352,6 +377,7 @@ impl Engine {
 
     pub(crate) fn door(&self) -> Door {
         Door {
+            output: self.output,
             limits: self.limits,
             capacity: self.capacity,
             queue_limits: self.queue_limits,
@@ -367,6 +393,7 @@ impl Engine {
 
 /// What a handle on another thread needs to know of the engine.
 pub(crate) struct Door {
+    pub(crate) output: Output,
     pub(crate) limits: Limits,
     pub(crate) capacity: Capacity,
     pub(crate) queue_limits: QueueLimits,

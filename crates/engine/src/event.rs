@@ -27,6 +27,10 @@ impl<F: FnMut(Event) + Send> EventSink for F {
 pub enum Event {
     /// The next token of the answer; an end token is sent too.
     Token(TokenEvent),
+    /// The vectors that were wanted, one after the other; sent once.
+    Vectors(Vec<f32>),
+    /// The log-probability of each token that was asked about; sent once.
+    Scores(Vec<f64>),
     /// The answer is complete; nothing follows.
     Finished(Finished),
     /// The request failed, the engine lives on; nothing follows.
@@ -59,6 +63,8 @@ pub enum FinishReason {
     End(TokenId),
     /// The answer has as many tokens as the request allows.
     Length,
+    /// The vectors or scores that were wanted are computed.
+    Complete,
     /// The request's owner left.
     Cancelled,
     /// The request had not begun when its time to wait, or all of its time, was over.

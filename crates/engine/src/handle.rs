@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use forthwith_core::program::Output;
 use forthwith_core::request::{GenerationRequest, Limits};
 use forthwith_core::units::{Blocks, SeqId, Tokens};
 
@@ -53,6 +54,9 @@ pub enum SubmitError {
         /// When it would be too late.
         limit: Duration,
     },
+    /// The model does not answer with what the request wants.
+    #[error("the model answers with vectors or with tokens, not with what the request wants")]
+    WrongKind,
     /// The engine takes no more requests.
     #[error("the engine is shutting down and takes no more requests")]
     ShuttingDown,
@@ -85,6 +89,7 @@ impl SubmitError {
         match self {
             Self::Busy { .. } => "busy",
             Self::TooSlow { .. } => "too_slow",
+            Self::WrongKind => "wrong_kind",
             Self::ShuttingDown => "shutting_down",
             Self::TooLarge { .. } => "too_large",
             Self::Stopped => "stopped",
@@ -203,6 +208,19 @@ impl EngineHandle {
     /// What requests are checked against.
     pub fn limits(&self) -> Limits {
         self.0.door.limits
+    }
+
+    /// What the model answers with.
+    pub fn output(&self) -> Output {
+        self.0.door.output
+    }
+
+    /// The numbers in one vector or one row of logits.
+    pub fn output_width(&self) -> usize {
+        match self.0.door.output {
+            Output::Logits => self.0.door.limits.vocab,
+            Output::Vectors { width, .. } => width,
+        }
     }
 
     /// Hands a request to the engine; its events go to `sink`, on the engine's thread.

@@ -44,6 +44,8 @@ pub struct Counters {
     pub finished_end: u64,
     /// Answers that reached their length.
     pub finished_length: u64,
+    /// Texts whose vectors or scores were computed.
+    pub finished_texts: u64,
     /// Requests whose owner left.
     pub cancelled: u64,
     /// Requests that waited too long to begin.

@@ -6,6 +6,7 @@
 
 mod followers;
 mod sharing;
+mod text;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -19,6 +20,7 @@ use crate::outlook::Load;
 use crate::sampling::Choice;
 use sharing::Sharing;
 pub(crate) use sharing::Start;
+use text::TextAnswer;
 
 /// How a sequence ended.
 #[derive(Debug)]
@@ -61,6 +63,8 @@ pub(crate) struct Sequence {
     /// Those who wait until this sequence has computed its prompt, which is theirs as well.
     pub(crate) followers: Vec<Sequence>,
     sharing: Sharing,
+    /// What is computed so far of what was wanted instead of tokens.
+    text: TextAnswer,
     /// The most prompt tokens that were ever computed.
     prompt_reached: usize,
     /// Prompt tokens that were likely to be found when the request came.
@@ -86,6 +90,7 @@ impl Sequence {
             leader: None,
             followers: Vec::new(),
             sharing: Sharing::new(!request.bypasses_cache()),
+            text: TextAnswer::default(),
             request,
             prompt_reached: 0,
             foreseen: 0,

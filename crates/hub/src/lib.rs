@@ -14,7 +14,7 @@ mod fetch;
 mod progress;
 mod resolve;
 
-pub use digest::of_file as sha256;
+pub use digest::{of_file as sha256, of_files as sha256_of_files, of_folder as sha256_of_folder};
 pub use error::{Attempt, Attempts, HubError};
 pub use progress::{Progress, Silent};
 
@@ -39,9 +39,9 @@ pub const TOY: &str = "toy";
 pub enum Located {
     /// The counting model that is part of the binary.
     Toy,
-    /// A file on this machine.
+    /// A file or a model's folder on this machine.
     File {
-        /// The file.
+        /// The file or folder.
         path: PathBuf,
         /// The model's name for users.
         name: String,

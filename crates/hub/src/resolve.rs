@@ -12,7 +12,7 @@ pub(crate) enum Name {
     Toy,
     Alias(&'static Model),
     HuggingFace(HuggingFaceName),
-    /// An existing regular file.
+    /// An existing regular file, or a model's folder.
     File(PathBuf),
 }
 
@@ -50,7 +50,12 @@ pub(crate) fn parse(name: &str, catalogue: &'static [Model]) -> Result<Name, Hub
 fn local_file(path: &Path) -> Result<PathBuf, HubError> {
     let reason = match path.metadata() {
         Ok(metadata) if metadata.is_file() => return Ok(path.to_owned()),
-        Ok(metadata) if metadata.is_dir() => "is a folder; name a .gguf file inside it".to_owned(),
+        Ok(metadata) if metadata.is_dir() && path.join("config.json").is_file() => {
+            return Ok(path.to_owned());
+        }
+        Ok(metadata) if metadata.is_dir() => {
+            "is a folder without config.json; name a model's folder or a .gguf file".to_owned()
+        }
         Ok(_) => "is not a regular file".to_owned(),
         Err(error) => error.to_string(),
     };
@@ -62,8 +67,14 @@ fn local_file(path: &Path) -> Result<PathBuf, HubError> {
 
 /// The name of a model that is known by its path only.
 pub(crate) fn stem(path: &Path) -> String {
-    path.file_stem()
-        .map_or_else(|| "model".to_owned(), |stem| shown(&stem.to_string_lossy()))
+    let name = if path.is_dir() {
+        // A name even for `.` and for paths that end in dots.
+        let whole = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        whole.file_name().map(std::ffi::OsStr::to_owned)
+    } else {
+        path.file_stem().map(std::ffi::OsStr::to_owned)
+    };
+    name.map_or_else(|| "model".to_owned(), |name| shown(&name.to_string_lossy()))
 }
 
 /// A repository and perhaps a file of it, safe to use in URLs and paths.

@@ -113,6 +113,11 @@ impl<'a> Config<'a> {
         Ok(self.metadata.boolean(&key)?)
     }
 
+    pub(crate) fn floats(&mut self, part: &str) -> Result<Option<&'a [f32]>, LoadFault> {
+        let key = self.key(part);
+        Ok(self.metadata.floats(&key)?)
+    }
+
     /// A truth value for each layer.
     pub(crate) fn bools(
         &mut self,

@@ -28,6 +28,14 @@ pub enum LoadFault {
         /// What would work.
         supported: Vec<&'static str>,
     },
+    /// No file in `arch/` reads this class of model folders.
+    #[error("class `{found}` is not supported; supported are {}", supported.join(", "))]
+    Class {
+        /// What `config.json` says.
+        found: String,
+        /// What would work.
+        supported: Vec<String>,
+    },
     /// A key holds a value that no model of the family can have, or that is not supported.
     #[error("metadata key `{key}`: {problem}")]
     Value {

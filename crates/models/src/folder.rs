@@ -3,6 +3,7 @@
 //! Each architecture therefore has one reader and one builder. What a family calls its classes and
 //! tensors, and what its configuration has beyond the usual keys, stands in its own file.
 
+pub(crate) mod head;
 mod rope;
 #[cfg(test)]
 mod tests;
@@ -10,24 +11,32 @@ mod tests;
 use crate::arch;
 use crate::error::{LoadError, LoadFault};
 use forthwith_core::metadata::{Metadata, Value, require};
+use forthwith_core::program::Pooling;
 use forthwith_weights::{Data, Folder, Made, OpenError, Raw, WeightFile};
 use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Keys under which a file tells where it comes from and what was not understood.
 pub(crate) const ROTARY_HALVES: &str = "forthwith.rotary_halves";
-const IGNORED_KEYS: &str = "forthwith.ignored_config_keys";
+pub(crate) const SUGGESTED: &str = "forthwith.suggested_sampling";
+pub(crate) const IGNORED_KEYS: &str = "forthwith.ignored_config_keys";
+
+pub(crate) use head::{DECODER, ENCODER, HeadPart, Task, of_decoder};
 
 /// What a family looks like in a model folder.
 pub(crate) struct HuggingFace {
-    /// What `config.json` says in `architectures`.
-    pub(crate) classes: &'static [&'static str],
+    /// What `config.json` says in `architectures`, up to the task.
+    pub(crate) stems: &'static [&'static str],
+    /// What the family's models are made for.
+    pub(crate) tasks: &'static [Task],
     /// Parts of tensor names beyond the usual ones, and what they are called in GGUF files.
     pub(crate) names: &'static [(&'static str, &'static str)],
     /// How a tensor becomes what GGUF files hold, by its name there without `.weight` or `.bias`.
     pub(crate) recipe: fn(&str) -> Recipe,
     /// Reads what the family has beyond the usual keys.
     pub(crate) config: fn(&mut Translation<'_>) -> Result<(), LoadFault>,
+    /// The layers of the head for a task.
+    pub(crate) head: fn(Task) -> &'static [HeadPart],
 }
 
 /// How a tensor becomes what GGUF files hold.
@@ -39,6 +48,8 @@ pub(crate) enum Recipe {
     Transposed,
     /// With 1 added to each element.
     PlusOne,
+    /// Without so many of its first rows.
+    From(usize),
     /// From query, key and value of each head in turn to all queries, all keys, all values.
     HeadByHead,
 }
@@ -60,11 +71,35 @@ pub enum FolderError {
 /// # Errors     [`FolderError`], one line that names the file and the key or tensor
 /// # Cost       reads the index; of a folder also the tensors that GGUF files hold in another shape
 pub fn open(path: &Path) -> Result<WeightFile, FolderError> {
+    open_with(path, Overrides::default())
+}
+
+/// What a user decides about a model's vectors, whatever its files say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Overrides {
+    /// Which rows count.
+    pub pooling: Option<Pooling>,
+    /// Whether vectors are brought to length 1.
+    pub normalize: Option<bool>,
+}
+
+/// The same with decisions of the user's; they turn a model that generates into one for vectors.
+///
+/// # Errors     [`FolderError`], also where the decisions do not fit the model
+pub fn open_with(path: &Path, overrides: Overrides) -> Result<WeightFile, FolderError> {
     if !path.is_dir() {
+        if overrides != Overrides::default() {
+            let problem = "only models in folders answer with vectors";
+            return Err(LoadError {
+                path: path.to_owned(),
+                fault: LoadFault::value("pooling", problem),
+            }
+            .into());
+        }
         return Ok(forthwith_weights::open(path)?);
     }
     let folder = Folder::open(path)?;
-    let translated = translate(&folder);
+    let translated = translate(&folder, overrides);
     let (metadata, made) = translated.map_err(|fault| {
         let path = path.to_owned();
         LoadError { path, fault }
@@ -72,25 +107,36 @@ pub fn open(path: &Path) -> Result<WeightFile, FolderError> {
     Ok(folder.into_file(metadata, made))
 }
 
-fn translate(folder: &Folder) -> Result<(Metadata, Vec<Made>), LoadFault> {
+fn translate(folder: &Folder, overrides: Overrides) -> Result<(Metadata, Vec<Made>), LoadFault> {
     let config = &folder.config().metadata;
     let class = match config.texts("architectures")? {
         Some([class]) => String::from_utf8_lossy(class).into_owned(),
         _ => return Err(LoadFault::value("architectures", "must name one class")),
     };
-    let family = arch::of_class(&class).ok_or_else(|| LoadFault::Architecture {
+    let (name, family, task) = arch::of_class(&class).ok_or_else(|| LoadFault::Class {
         found: class.escape_debug().to_string(),
         supported: arch::classes(),
     })?;
-    let mut translation = Translation::new(config, family.0);
+    // A model that generates, in the folder of one that makes vectors of texts.
+    let task = match task {
+        Task::Tokens if !folder.modules().is_empty() || overrides.pooling.is_some() => {
+            Task::Vectors
+        }
+        task => task,
+    };
+    let mut translation = Translation::new(config, name, task);
     translation.usual()?;
-    (family.1.config)(&mut translation)?;
+    (family.config)(&mut translation)?;
+    translation.texts(folder, (family.head)(task))?;
+    translation.decide(overrides)?;
     let tied = translation.flag("tie_word_embeddings")?;
-    let made = tensors(folder, family.1, &translation, tied == Some(true))?;
-    if tied == Some(false) && !made.iter().any(|made| made.name == "output.weight") {
+    let made = tensors(folder, family, &translation, tied == Some(true))?;
+    let has_head = made.iter().any(|made| made.name == "output.weight");
+    if task == Task::Tokens && tied == Some(false) && !has_head {
         let problem = "false, but the files hold no output head";
         return Err(LoadFault::value("tie_word_embeddings", problem));
     }
+    translation.suggestions(&folder.generation().metadata);
     Ok((translation.finish(&folder.config().odd), made))
 }
 
@@ -98,6 +144,7 @@ fn translate(folder: &Folder) -> Result<(Metadata, Vec<Made>), LoadFault> {
 pub(crate) struct Translation<'a> {
     config: &'a Metadata,
     architecture: &'static str,
+    task: Task,
     read: BTreeSet<String>,
     out: Metadata,
 }
@@ -150,7 +197,7 @@ const WITHOUT_EFFECT: &[&str] = &[
 ];
 
 impl<'a> Translation<'a> {
-    fn new(config: &'a Metadata, architecture: &'static str) -> Self {
+    fn new(config: &'a Metadata, architecture: &'static str, task: Task) -> Self {
         let mut out = Metadata::default();
         let name = Value::Text(architecture.into());
         out.insert("general.architecture", name);
@@ -158,9 +205,15 @@ impl<'a> Translation<'a> {
         Self {
             config,
             architecture,
+            task,
             read: WITHOUT_EFFECT.iter().map(|&key| key.to_owned()).collect(),
             out,
         }
+    }
+
+    /// What the model is made for.
+    pub(crate) fn task(&self) -> Task {
+        self.task
     }
 
     pub(crate) fn get(&mut self, key: &str) -> Option<&'a Value> {
@@ -247,11 +300,26 @@ impl<'a> Translation<'a> {
         &mut self,
         unless_listed: impl Fn(usize) -> bool,
     ) -> Result<(), LoadFault> {
+        let pattern = self.layers_with_window(unless_listed)?;
+        if let Some(window) = self.get("sliding_window").cloned()
+            && pattern.contains(&true)
+        {
+            self.set("attention.sliding_window", window);
+            self.set("attention.sliding_window_pattern", Value::Bools(pattern));
+        }
+        Ok(())
+    }
+
+    /// Which layers have a window, by `layer_types` or as `unless_listed` says.
+    pub(crate) fn layers_with_window(
+        &mut self,
+        unless_listed: impl Fn(usize) -> bool,
+    ) -> Result<Vec<bool>, LoadFault> {
         let layers = self.size("num_hidden_layers")?;
         let layers = require("num_hidden_layers", layers)?.min(1 << 16);
         self.get("layer_types");
-        let pattern: Vec<bool> = match self.config.texts("layer_types")? {
-            None => (0..layers).map(unless_listed).collect(),
+        match self.config.texts("layer_types")? {
+            None => Ok((0..layers).map(unless_listed).collect()),
             Some(kinds) => kinds
                 .iter()
                 .map(|kind| match &kind[..] {
@@ -263,20 +331,38 @@ impl<'a> Translation<'a> {
                         Err(LoadFault::value("layer_types", problem))
                     }
                 })
-                .collect::<Result<_, _>>()?,
-        };
-        if let Some(window) = self.get("sliding_window").cloned()
-            && pattern.contains(&true)
-        {
-            self.set("attention.sliding_window", window);
-            self.set("attention.sliding_window_pattern", Value::Bools(pattern));
+                .collect(),
         }
-        Ok(())
     }
 
     /// Refuses any activation but `SiLU`.
     pub(crate) fn silu(&mut self) -> Result<(), LoadFault> {
         self.must_be("hidden_act", &Value::Text(b"silu".to_vec()))
+    }
+
+    /// Writes how `generation_config.json` would have tokens chosen.
+    fn suggestions(&mut self, generation: &Metadata) {
+        const KEYS: [&str; 6] = [
+            "do_sample",
+            "temperature",
+            "top_p",
+            "top_k",
+            "min_p",
+            "repetition_penalty",
+        ];
+        let lines = KEYS.iter().filter_map(|key| {
+            let value = match generation.get(key)? {
+                Value::Unsigned(value) => value.to_string(),
+                Value::Float(value) => value.to_string(),
+                Value::Bool(value) => value.to_string(),
+                _ => return None,
+            };
+            Some(format!("{key} {value}").into_bytes())
+        });
+        let lines: Vec<Vec<u8>> = lines.collect();
+        if !lines.is_empty() {
+            self.out.insert(SUGGESTED, Value::Texts(lines));
+        }
     }
 
     /// The keys, with the names of those that nobody read.
@@ -287,8 +373,8 @@ impl<'a> Translation<'a> {
             .filter(|key| !self.read.contains(key))
             .filter(|key| {
                 ![
-                    "id2label.",
                     "label2id.",
+                    "sentence_transformers.",
                     "summary_",
                     "task_specific_params.",
                 ]
@@ -327,14 +413,40 @@ const USUAL_NAMES: &[(&str, &str)] = &[
 ];
 
 /// What stands before the parts in tensor names.
-const PREFIXES: &[&str] = &["model.", "transformer.", "gpt_neox.", ""];
-const LAYERS: &[&str] = &["layers.", "h."];
+const PREFIXES: &[&str] = &[
+    "model.",
+    "transformer.",
+    "gpt_neox.",
+    "bert.",
+    "roberta.",
+    "distilbert.",
+    "mpnet.",
+    "",
+];
+const LAYERS: &[&str] = &[
+    "layers.",
+    "h.",
+    "encoder.layer.",
+    "transformer.layer.",
+    "layer.",
+];
+
+/// Ends of tensor names; the last two are what some models call a norm's.
+const ENDINGS: &[(&str, &str)] = &[
+    (".weight", ".weight"),
+    (".bias", ".bias"),
+    (".gamma", ".weight"),
+    (".beta", ".bias"),
+];
 
 /// A tensor's name in GGUF files, without `.weight` or `.bias`, and that ending.
-fn gguf_name(family: &HuggingFace, name: &str) -> Option<(String, &'static str)> {
-    let (stem, ending) = [".weight", ".bias"]
+fn gguf_name(family: &HuggingFace, task: Task, name: &str) -> Option<(String, &'static str)> {
+    let (stem, ending) = ENDINGS
         .iter()
-        .find_map(|ending| Some((name.strip_suffix(ending)?, *ending)))?;
+        .find_map(|(theirs, ours)| Some((name.strip_suffix(theirs)?, *ours)))?;
+    if let Some(name) = head::name((family.head)(task), stem) {
+        return Some((name, ending));
+    }
     let stem = PREFIXES
         .iter()
         .find_map(|prefix| stem.strip_prefix(prefix))?;
@@ -364,6 +476,7 @@ const BUFFERS: &[&str] = &[
     ".attention.masked_bias",
     ".rotary_emb.inv_freq",
     ".position_ids",
+    ".token_type_ids",
 ];
 
 fn tensors(
@@ -377,14 +490,14 @@ fn tensors(
     let mut unused = folder.not_floats().to_vec();
     unused.retain(|name| !is_buffer(name));
     for (name, raw) in folder.tensors() {
-        if is_buffer(name) {
+        if is_buffer(name) || head::is_unused((family.head)(translation.task), name) {
             continue;
         }
-        let Some((stem, ending)) = gguf_name(family, name) else {
+        let Some((stem, ending)) = gguf_name(family, translation.task, name) else {
             unused.push(name.clone());
             continue;
         };
-        if stem == "output" && tied {
+        if stem == "output" && (tied || translation.task != Task::Tokens) {
             continue;
         }
         let part = stem.rsplit('.').next().unwrap_or_default();
@@ -402,6 +515,11 @@ fn tensors(
                     cols,
                     Data::Computed(values.map(|value| value + 1.0).collect()),
                 )
+            }
+            Recipe::From(first) => {
+                let values = folder.values(name).into_iter().skip(first * cols);
+                let rows = rows.saturating_sub(first);
+                (rows, cols, Data::Computed(values.collect()))
             }
             Recipe::Transposed => {
                 let values = folder.values(name);

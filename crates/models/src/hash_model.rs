@@ -99,7 +99,7 @@ impl Executor for HashExecutor {
     }
 
     fn step(&mut self, input: &StepInput<'_>, logits: &mut Vec<f32>) -> Result<(), StepError> {
-        input.check(self.vocab(), self.cache.geometry(), self.max_step_tokens)?;
+        input.check(self)?;
         self.cache.write(input)?;
         logits.clear();
         for_each_logit_row(input, |segment, position| {
@@ -176,11 +176,12 @@ mod tests {
             tokens: tokens.len(),
             position,
             blocks,
+            second_from: None,
         };
         let input = StepInput {
             tokens,
             segments: &[segment],
-            logit_rows: &[tokens.len() - 1],
+            output_rows: &[tokens.len() - 1],
         };
         let mut logits = Vec::new();
         executor.step(&input, &mut logits).map(|()| logits)
@@ -248,13 +249,14 @@ mod tests {
             tokens: 1,
             position: 4,
             blocks,
+            second_from: None,
         };
         let mut logits = Vec::new();
         let segments = [segment(&first[..]), segment(&second[..])];
         let input = StepInput {
             tokens: &tokens,
             segments: &segments,
-            logit_rows: &[0, 1],
+            output_rows: &[0, 1],
         };
         executor.step(&input, &mut logits).unwrap();
         assert_eq!(logits[..50], MODEL.logits_after(&ids(&[1, 2, 3, 4, 5])));

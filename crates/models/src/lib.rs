@@ -22,15 +22,18 @@ mod rope;
 mod spec;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod text_model;
 mod token_cache;
 pub mod toy;
 
 pub use error::{LoadError, LoadFault};
-pub use folder::{FolderError, open};
-pub use rope::{Llama3, RopeScaling, RopeSpec, Yarn};
-pub use spec::{Dimensions, LayerSpec, ModelSpec};
+pub use folder::{FolderError, Overrides, open, open_with};
+pub use rope::{Llama3, LongRope, RopeScaling, RopeSpec, Yarn};
+pub use spec::{Dimensions, LayerSpec, ModelSpec, PoolSpec};
+pub use text_model::{Scoring, TextModel};
 
 use forthwith_core::program::Program;
+use forthwith_core::units::Tokens;
 use forthwith_weights::WeightFile;
 
 /// Turns an opened file into the program of its architecture.
@@ -39,7 +42,15 @@ use forthwith_weights::WeightFile;
 /// impossible or unknown metadata, a missing or misshapen tensor, unused weights
 /// # Cost       reads the metadata and the norms; the matrices stay untouched
 pub fn build(file: &WeightFile) -> Result<Program, LoadError> {
-    arch::build(file).map_err(|fault| named(file, fault))
+    arch::build(file, None).map_err(|fault| named(file, fault))
+}
+
+/// The same for sequences of at most `context` tokens, where the model computes with other numbers
+/// for longer ones.
+///
+/// # Errors     as [`build`]
+pub fn build_for(file: &WeightFile, context: Tokens) -> Result<Program, LoadError> {
+    arch::build(file, Some(context)).map_err(|fault| named(file, fault))
 }
 
 /// Reads what a file says about its model, without building the program.
@@ -50,12 +61,34 @@ pub fn read_spec(file: &WeightFile) -> Result<ModelSpec, LoadError> {
     spec.map_err(|fault| named(file, fault))
 }
 
+/// The keys of a folder's configuration that nobody read; none of a GGUF file, where such keys are
+/// errors.
+///
+/// # Errors     never for files from [`open`]
+pub fn ignored_keys(file: &WeightFile) -> Result<Vec<String>, LoadError> {
+    let keys = file.metadata().texts(folder::IGNORED_KEYS);
+    let keys = keys.map_err(|error| named(file, error.into()))?;
+    let texts = keys.unwrap_or_default().iter();
+    Ok(texts
+        .map(|key| String::from_utf8_lossy(key).into_owned())
+        .collect())
+}
+
+/// How a folder's `generation_config.json` would have tokens chosen, as `temperature 0.6`.
+pub fn suggested_sampling(file: &WeightFile) -> Vec<String> {
+    let lines = file.metadata().texts(folder::SUGGESTED).ok().flatten();
+    let lines = lines.unwrap_or_default().iter();
+    lines
+        .map(|line| String::from_utf8_lossy(line).into_owned())
+        .collect()
+}
+
 /// The names of all supported architectures.
 pub fn architectures() -> Vec<&'static str> {
     arch::names()
 }
 
-fn named(file: &WeightFile, fault: LoadFault) -> LoadError {
+pub(crate) fn named(file: &WeightFile, fault: LoadFault) -> LoadError {
     LoadError {
         path: file.path().to_owned(),
         fault,

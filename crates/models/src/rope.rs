@@ -37,6 +37,23 @@ pub enum RopeScaling {
     Yarn(Yarn),
     /// The same by wavelength.
     Llama3(Llama3),
+    /// Each frequency is divided by a number of its own, others for long contexts than for short ones.
+    Long(LongRope),
+}
+
+/// Parameters of `LongRoPE`. Which list counts is decided at load, by the context that is served, so
+/// that a token's numbers do not depend on how long its sequence becomes.
+///
+/// Source: Ding et al. 2024, arXiv:2402.13753.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LongRope {
+    /// The divisors for contexts up to the original one, and for longer ones; `None` if tensors of the
+    /// file hold them.
+    pub lists: Option<[Vec<f32>; 2]>,
+    /// The context that the model was trained for before it was stretched.
+    pub original_context: usize,
+    /// Multiplies the rotated elements.
+    pub magnitude: f64,
 }
 
 /// Parameters of the scaling of Llama 3.1.
@@ -90,6 +107,7 @@ impl RopeScaling {
         match scaling_type(config)? {
             "yarn" => Yarn::read(config, context).map(Self::Yarn),
             "llama3" => Llama3::read(config).map(Self::Llama3),
+            "longrope" => LongRope::read(config, context).map(Self::Long),
             // Stretches only what lies beyond the trained context, which no request reaches.
             "dynamic" => {
                 config.ignore(&["rope.scaling.original_context_length"]);
@@ -102,9 +120,56 @@ impl RopeScaling {
             other => Err(unsupported(
                 config,
                 other,
-                "none, linear, dynamic, yarn and llama3",
+                "none, linear, dynamic, yarn, llama3 and longrope",
             )),
         }
+    }
+}
+
+impl LongRope {
+    fn read(config: &mut Config<'_>, context: usize) -> Result<Self, LoadFault> {
+        let original = config
+            .optional_size("rope.scaling.original_context_length", 1..=MAX_CONTEXT)?
+            .unwrap_or(context);
+        let pairs = config.optional_size("rope.dimension_count", 2..=MAX_CONTEXT)?;
+        let mut list = |part| -> Result<Option<Vec<f32>>, LoadFault> {
+            let list = config.floats(part)?.map(<[f32]>::to_vec);
+            let usable = |factor: &f32| factor.is_finite() && *factor > 0.0;
+            match list {
+                Some(list) if pairs.is_some_and(|pairs| 2 * list.len() != pairs) => {
+                    let problem = format!("{} numbers for {pairs:?} elements", list.len());
+                    Err(LoadFault::value(config.key(part), problem))
+                }
+                Some(list) if !list.iter().all(usable) => {
+                    let problem = "must be finite and positive";
+                    Err(LoadFault::value(config.key(part), problem))
+                }
+                list => Ok(list),
+            }
+        };
+        let short = list("rope.scaling.short_factor")?;
+        let long = list("rope.scaling.long_factor")?;
+        let lists = match (short, long) {
+            (Some(short), Some(long)) => Some([short, long]),
+            (None, None) => None,
+            _ => {
+                let key = config.key("rope.scaling.long_factor");
+                return Err(LoadFault::value(key, "one of two lists is missing"));
+            }
+        };
+        let stretch = read_factor(config)?.unwrap_or(float(context) / float(original));
+        let usual = if stretch > 1.0 {
+            (1.0 + stretch.ln() / float(original).ln()).sqrt()
+        } else {
+            1.0
+        };
+        let stated = config.optional_float("rope.scaling.attention_factor")?;
+        let in_files = config.optional_float("rope.scaling.attn_factor")?;
+        Ok(Self {
+            lists,
+            original_context: original,
+            magnitude: stated.or(in_files).unwrap_or(usual),
+        })
     }
 }
 
@@ -207,7 +272,7 @@ impl RopeSpec {
             let divisor = factors.map_or(1.0, |factors| f64::from(factors[index]));
             let plain = self.base.powf(exponent) / divisor;
             match &self.scaling {
-                RopeScaling::None => plain,
+                RopeScaling::None | RopeScaling::Long(_) => plain,
                 RopeScaling::Linear(factor) => plain / factor,
                 RopeScaling::Llama3(llama3) => {
                     let kept = llama3.kept_share(plain);
@@ -221,6 +286,7 @@ impl RopeSpec {
         };
         let magnitude = match &self.scaling {
             RopeScaling::Yarn(yarn) => yarn.magnitude(),
+            RopeScaling::Long(long) => long.magnitude,
             _ => 1.0,
         };
         Rope {
@@ -388,8 +454,15 @@ mod tests {
     fn unknown_and_impossible_scaling_is_refused_by_key() {
         for (keys, named) in [
             (
-                vec![("rope.scaling.type", text("longrope"))],
+                vec![("rope.scaling.type", text("ntk"))],
                 "`llama.rope.scaling.type`",
+            ),
+            (
+                vec![
+                    ("rope.scaling.type", text("longrope")),
+                    ("rope.scaling.short_factor", Value::Floats(vec![1.0])),
+                ],
+                "`llama.rope.scaling.long_factor`",
             ),
             (
                 vec![("rope.scaling.type", text("yarn"))],

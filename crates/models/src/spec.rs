@@ -2,8 +2,10 @@
 
 use crate::config::Config;
 use crate::error::LoadFault;
+use crate::folder::head;
 use crate::rope::RopeSpec;
-use forthwith_core::program::NormKind;
+use forthwith_core::metadata::Metadata;
+use forthwith_core::program::{Activation, NormKind, Pooling};
 use forthwith_core::units::Tokens;
 
 const MAX_LAYERS: usize = 1_024;
@@ -33,6 +35,54 @@ pub struct ModelSpec {
     pub ropes: Vec<RopeSpec>,
     /// The attention of each layer.
     pub layers: Vec<LayerSpec>,
+    /// Tokens see only what stands before them.
+    pub causal: bool,
+    /// How rows become vectors, if the answer is not logits.
+    pub pool: Option<PoolSpec>,
+}
+
+/// How a model's rows become vectors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolSpec {
+    /// Which rows count.
+    pub pooling: Pooling,
+    /// What the outputs of each layer of the head go through.
+    pub activations: Vec<Option<Activation>>,
+}
+
+impl PoolSpec {
+    /// Reads what a folder's translation wrote.
+    pub(crate) fn read(metadata: &Metadata) -> Result<Option<Self>, LoadFault> {
+        let Some(pooling) = metadata.text(head::POOLING)? else {
+            return Ok(None);
+        };
+        let pooling = match pooling {
+            "first" => Pooling::First,
+            "last" => Pooling::Last,
+            "mean" => Pooling::Mean,
+            "each" => Pooling::Each,
+            other => {
+                let problem = format!("`{}` is no way of pooling", other.escape_debug());
+                return Err(LoadFault::value(head::POOLING, problem));
+            }
+        };
+        let names = metadata.texts(head::ACTIVATIONS)?.unwrap_or_default();
+        let activation = |name: &Vec<u8>| match &name[..] {
+            b"none" => Ok(None),
+            b"tanh" => Ok(Some(Activation::Tanh)),
+            b"relu" => Ok(Some(Activation::Relu)),
+            b"gelu" => Ok(Some(Activation::Gelu)),
+            other => {
+                let other = String::from_utf8_lossy(other);
+                let problem = format!("`{}` is not known", other.escape_debug());
+                Err(LoadFault::value(head::ACTIVATIONS, problem))
+            }
+        };
+        Ok(Some(Self {
+            pooling,
+            activations: names.iter().map(activation).collect::<Result<_, _>>()?,
+        }))
+    }
 }
 
 /// The attention of one layer.
@@ -88,6 +138,8 @@ impl ModelSpec {
             feed_forward_beside_attention: false,
             ropes: rope.into().into_iter().collect(),
             layers: vec![layer; dimensions.layers],
+            causal: true,
+            pool: None,
         }
     }
 }

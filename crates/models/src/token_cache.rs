@@ -107,7 +107,7 @@ pub(crate) fn for_each_logit_row<'a>(
     input: &StepInput<'a>,
     mut row: impl FnMut(&Segment<'a>, usize) -> Result<(), StepError>,
 ) -> Result<(), StepError> {
-    let mut wanted = input.logit_rows.iter().copied().peekable();
+    let mut wanted = input.output_rows.iter().copied().peekable();
     let mut start = 0;
     for segment in input.segments {
         let end = start + segment.tokens;

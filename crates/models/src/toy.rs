@@ -157,7 +157,7 @@ impl Executor for ToyExecutor {
     }
 
     fn step(&mut self, input: &StepInput<'_>, logits: &mut Vec<f32>) -> Result<(), StepError> {
-        input.check(self.vocab(), self.cache.geometry(), MAX_STEP_TOKENS)?;
+        input.check(self)?;
         self.cache.write(input)?;
         logits.clear();
         for_each_logit_row(input, |segment, position| {
@@ -205,11 +205,12 @@ mod tests {
                 tokens: tokens.len(),
                 position: fed,
                 blocks: &table,
+                second_from: None,
             };
             let input = StepInput {
                 tokens,
                 segments: &[segment],
-                logit_rows: &[tokens.len() - 1],
+                output_rows: &[tokens.len() - 1],
             };
             executor.step(&input, &mut logits).unwrap();
             fed = text.len();
@@ -298,12 +299,13 @@ mod tests {
                 tokens: 1,
                 position: 0,
                 blocks,
+                second_from: None,
             };
             let tokens = [TokenId::new(token)];
             let input = StepInput {
                 tokens: &tokens,
                 segments: &[segment],
-                logit_rows: &[0],
+                output_rows: &[0],
             };
             executor.step(&input, &mut Vec::new())
         };

@@ -9,7 +9,7 @@ use forthwith_core::request::SamplingParams;
 use forthwith_core::units::{Blocks, Tokens};
 use forthwith_engine::{Engine, EngineConfig, EngineHandle};
 use forthwith_models::toy::Toy;
-use forthwith_server::{Identity, Loader, ServedModel, ServerConfig, serve};
+use forthwith_server::{Identity, Loader, Purpose, ServedModel, ServerConfig, serve};
 use forthwith_text::{ChatTemplate, Tokenizer};
 
 struct ToyLoader;
@@ -47,6 +47,7 @@ impl Loader for ToyLoader {
                 kv_format: "none".to_owned(),
                 template: None,
             },
+            purpose: Purpose::Generate,
             warnings: Vec::new(),
         }])
     }

@@ -227,6 +227,10 @@ impl Answers {
             Some(Event::Token(token)) => Ok(self.take_token(sent.choice, sent.at, token)),
             Some(Event::Finished(finished)) => self.finish(sent.choice, sent.at, &finished),
             Some(Event::Failed(message)) => Err(self.failed(sent.choice, message)),
+            Some(Event::Vectors(_) | Event::Scores(_)) => {
+                let message = "the engine answered with numbers in place of tokens";
+                Err(self.failed(sent.choice, message.to_owned()))
+            }
             // The engine cancelled for a stop string, and has nothing more to say.
             None if self.choices[sent.choice].stopped.is_some() => {
                 Ok(Some(self.close(sent.choice, sent.at, "stop")))
@@ -281,7 +285,7 @@ impl Answers {
                 choice.stopped = asked.then_some(Matched::Token(token.get()));
                 "stop"
             }
-            FinishReason::Length => "length",
+            FinishReason::Length | FinishReason::Complete => "length",
             FinishReason::TimeLimit => {
                 choice.cut = true;
                 "length"

@@ -169,6 +169,9 @@ impl From<SubmitError> for ApiError {
             SubmitError::TooLarge { .. } => {
                 Self::field("prompt", error.to_string()).coded("context_length_exceeded")
             }
+            SubmitError::WrongKind => {
+                Self::field("model", error.to_string()).coded("wrong_model_kind")
+            }
             // Stopped, and what later versions add: not the request's fault.
             _ => Self::internal(error.to_string()),
         }

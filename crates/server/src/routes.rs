@@ -9,7 +9,8 @@ use axum::routing::{get, post};
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::api::native::health;
-use crate::api::openai::{chat, completions, models};
+use crate::api::openai::{chat, completions, embeddings, models};
+use crate::api::texts::{classify, rerank, score};
 use crate::error::ApiError;
 use crate::metrics;
 use crate::state::AppState;
@@ -23,6 +24,12 @@ pub fn router(state: AppState) -> Router {
         .route("/v1/models/{*id}", get(models::show))
         .route("/v1/completions", post(completions::create))
         .route("/v1/chat/completions", post(chat::create))
+        .route("/v1/embeddings", post(embeddings::create))
+        .route("/v1/classify", post(classify::create))
+        .route("/v1/score", post(score::create))
+        .route("/v1/rerank", post(rerank::create))
+        .route("/v2/rerank", post(rerank::create))
+        .route("/rerank", post(rerank::create))
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
         // Keys, hosts and origins are checked by layers here, outside every route and fallback.

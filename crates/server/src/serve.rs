@@ -15,7 +15,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::http::Request;
 use forthwith_core::clock::SystemClock;
-use forthwith_core::request::{GenerationRequest, RequestParts, SamplingParams};
+use forthwith_core::request::{GenerationRequest, RequestParts, SamplingParams, TextParts};
 use forthwith_core::units::TokenId;
 use forthwith_engine::Event;
 use hyper::body::Incoming;
@@ -30,7 +30,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
 use crate::config::ServerConfig;
-use crate::loader::{Loader, ServedModel};
+use crate::loader::{Loader, Purpose, ServedModel};
 use crate::reader::{SEND_BUFFER, Watched};
 use crate::routes::router;
 use crate::state::{AppState, SystemStamps};
@@ -250,19 +250,24 @@ fn check_names(models: &[ServedModel]) -> Result<(), ServeError> {
     }
 }
 
-/// Generates one token, so that the first request finds everything in place.
+/// Computes one token, so that the first request finds everything in place.
 fn warm_up(model: &ServedModel) -> Result<(), ServeError> {
     let failed = |reason: String| ServeError::WarmUp {
         model: model.id.clone(),
         reason,
     };
-    let parts = RequestParts {
-        max_tokens: Some(1),
-        sampling: SamplingParams::greedy(),
-        ..RequestParts::new(vec![model.tokenizer.bos().unwrap_or(TokenId::new(0))])
+    let tokens = vec![model.tokenizer.bos().unwrap_or(TokenId::new(0))];
+    let request = if model.purpose == Purpose::Generate {
+        let parts = RequestParts {
+            max_tokens: Some(1),
+            sampling: SamplingParams::greedy(),
+            ..RequestParts::new(tokens)
+        };
+        GenerationRequest::new(parts, model.limits)
+    } else {
+        GenerationRequest::vectors(TextParts::new(tokens), None, model.limits)
     };
-    let request =
-        GenerationRequest::new(parts, model.limits).map_err(|error| failed(error.to_string()))?;
+    let request = request.map_err(|error| failed(error.to_string()))?;
     let (sender, events) = mpsc::channel();
     let sink = move |event: Event| {
         let _ = sender.send(event);
@@ -271,7 +276,7 @@ fn warm_up(model: &ServedModel) -> Result<(), ServeError> {
     let _handle = submitted.map_err(|error| failed(error.to_string()))?;
     loop {
         match events.recv() {
-            Ok(Event::Token(_)) => {}
+            Ok(Event::Token(_) | Event::Vectors(_) | Event::Scores(_)) => {}
             Ok(Event::Finished(_)) => return Ok(()),
             Ok(Event::Failed(reason)) => return Err(failed(reason)),
             Err(_) => return Err(failed("the engine stopped".to_owned())),

@@ -9,7 +9,8 @@ use crate::schedule::Schedule;
 use crate::select::Compute;
 use forthwith_core::request::SamplingParams;
 use forthwith_hub::{Hub, Progress as _};
-use forthwith_server::{Identity, Loader, ServeError, ServedModel, ServerConfig, bind};
+use forthwith_models::Overrides;
+use forthwith_server::{Identity, Loader, Purpose, ServeError, ServedModel, ServerConfig, bind};
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -30,6 +31,7 @@ pub(crate) fn run(args: &ServeArgs, shared: &SharedArgs) -> Result<(), Failure> 
         schedule,
         chat_template: args.chat_template.clone(),
         identify: true,
+        overrides: Overrides::default(),
     };
     let requests = settings.schedule.to_string();
     let failed = Arc::new(OnceLock::new());
@@ -76,21 +78,23 @@ impl Loader for ModelLoader {
     }
 }
 
-fn serve(
+pub(crate) fn serve(
     model: LoadedModel,
     settings: &LoadSettings,
     reporter: &Reporter,
 ) -> Result<ServedModel, Failure> {
-    let identity = identity(model.digest.as_deref(), settings)?;
+    let identity = identity(&model, settings)?;
     let LoadedModel {
         id,
         tokenizer,
         template,
         engine,
         digest: _,
+        purpose,
+        kv_format: _,
         mut warnings,
     } = model;
-    if template.is_none() {
+    if template.is_none() && purpose == Purpose::Generate {
         warnings.push(
             "the model has no chat template: /v1/chat/completions refuses, /v1/completions works; \
              give one with --chat-template"
@@ -114,20 +118,29 @@ fn serve(
         engine,
         limits,
         defaults,
+        purpose,
         warnings,
     })
 }
 
-fn identity(digest: Option<&str>, settings: &LoadSettings) -> Result<Identity, Failure> {
+fn identity(model: &LoadedModel, settings: &LoadSettings) -> Result<Identity, Failure> {
     let template = settings.chat_template.as_deref();
     let template = template.map(forthwith_hub::sha256).transpose();
     let template = template.map_err(|error| {
         Failure::bad_input(format_args!("cannot hash the chat template: {error}"))
     })?;
+    let mut weights = model
+        .digest
+        .as_deref()
+        .map_or_else(|| "embedded".to_owned(), short);
+    if let Some(format) = settings.compute.quantize {
+        weights.push('+');
+        weights.push_str(&format.to_string());
+    }
     Ok(Identity {
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        weights: digest.map_or_else(|| "embedded".to_owned(), short),
-        kv_format: settings.compute.kv_format.to_string(),
+        weights,
+        kv_format: model.kv_format.to_string(),
         template: template.as_deref().map(short),
     })
 }

@@ -106,12 +106,13 @@ fn logits(executor: &mut dyn Executor, ids: &[TokenId], chunk: usize) -> Vec<f32
             tokens: tokens.len(),
             position: index * chunk,
             blocks: &blocks,
+            second_from: None,
         }];
         let rows: Vec<usize> = (0..tokens.len()).collect();
         let input = StepInput {
             tokens,
             segments: &segments,
-            logit_rows: &rows,
+            output_rows: &rows,
         };
         executor.step(&input, &mut out).unwrap();
         all.extend_from_slice(&out);

@@ -5,15 +5,18 @@ mod bench;
 mod cases;
 mod chat;
 mod continuation;
+mod examples;
 mod families;
 mod golden;
 mod hardware;
+mod malformed;
 mod memory;
 mod models;
 mod perplexity;
 mod pipes;
 mod serve;
 mod server;
+mod texts;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -47,6 +50,19 @@ fn error(output: &Output, code: i32) -> String {
     let last = text.lines().last().unwrap_or_default();
     assert!(last.starts_with("error: "), "{text}");
     last.to_owned()
+}
+
+/// A Python with the official client, or a loud line and `None` where the tests have none.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the Python is a setting of the tests, not of the program"
+)]
+fn python() -> Option<String> {
+    let python = std::env::var("FORTHWITH_TEST_PYTHON").ok();
+    if python.is_none() {
+        eprintln!("SKIPPED: FORTHWITH_TEST_PYTHON is not set, the openai client is not tested");
+    }
+    python
 }
 
 /// A real model's file, or a loud line and `None` where the tests have none.

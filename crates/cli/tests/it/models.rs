@@ -147,3 +147,96 @@ fn a_real_model_shows_its_shape() {
             .contains("add_generation_prompt")
     );
 }
+
+/// A model's folder with one file changed.
+fn changed(file: &str, change: impl Fn(&mut Vec<u8>)) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let chat = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/served/chat");
+    for entry in fs::read_dir(chat).unwrap() {
+        let path = entry.unwrap().path();
+        fs::copy(&path, folder.path().join(path.file_name().unwrap())).unwrap();
+    }
+    let path = folder.path().join(file);
+    let mut bytes = fs::read(&path).unwrap();
+    change(&mut bytes);
+    fs::write(path, bytes).unwrap();
+    folder
+}
+
+fn doctor(arguments: &[&str]) -> Output {
+    let cache = tempfile::tempdir().unwrap();
+    let mut command = forthwith(cache.path());
+    command.arg("doctor").args(arguments).output().unwrap()
+}
+
+#[test]
+fn the_doctor_says_what_is_well_and_what_is_wrong() {
+    let good = changed("chat_template.jinja", |_| {});
+    let good = good.path().to_str().unwrap();
+    let text = stdout(&doctor(&[good]), 0);
+    for said in [
+        "20 in BF16",
+        "6 samples come back",
+        "prompts begin with it",
+        "a user's `Hello` becomes",
+        "the same bits as on plain instructions",
+        "rounds nothing",
+    ] {
+        assert!(text.contains(said), "{said}: {text}");
+    }
+    assert!(!text.contains("WRONG"), "{text}");
+    let text = stdout(&doctor(&[good, "--quantize", "q8_0"]), 0);
+    assert!(text.contains("in Q8_0"), "{text}");
+    // The last number of the file becomes one that is none.
+    let broken = changed("model.safetensors", |bytes| {
+        let end = bytes.len();
+        bytes[end / 2..end / 2 + 64].fill(0xff);
+    });
+    let output = doctor(&[broken.path().to_str().unwrap()]);
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    assert!(
+        text.contains("WRONG") && text.contains("is not a number"),
+        "{text}"
+    );
+    assert!(error(&output, 1).contains("checks found something wrong"));
+    let broken = changed("chat_template.jinja", |bytes| {
+        *bytes = b"{{ raise_exception('no') }}".to_vec();
+    });
+    let output = doctor(&[broken.path().to_str().unwrap()]);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("template     WRONG"));
+    error(&output, 1);
+}
+
+#[test]
+fn float_weights_can_be_made_smaller_and_that_is_said() {
+    let model = changed("chat_template.jinja", |_| {});
+    let model = model.path().to_str().unwrap();
+    let cache = tempfile::tempdir().unwrap();
+    let run = |more: &[&str]| {
+        let how = [
+            "run",
+            "--model",
+            model,
+            "--temperature",
+            "0",
+            "--max-tokens",
+            "4",
+            "hello",
+        ];
+        forthwith(cache.path())
+            .args(how)
+            .args(more)
+            .output()
+            .unwrap()
+    };
+    let output = run(&["--quantize", "q8_0"]);
+    let log = String::from_utf8(output.stderr.clone()).unwrap();
+    assert!(
+        log.contains("matrices to Q8_0") && log.contains("(given)"),
+        "{log}"
+    );
+    assert!(!stdout(&output, 0).is_empty());
+    let line = error(&run(&["--quantize", "q4_k"]), 2);
+    assert!(line.contains("multiple of 256"), "{line}");
+    assert_eq!(run(&["--quantize", "q3_k"]).status.code(), Some(2));
+}

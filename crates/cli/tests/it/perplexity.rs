@@ -69,8 +69,9 @@ impl Model {
                     tokens: tokens.len(),
                     position,
                     blocks: &blocks,
+                    second_from: None,
                 }],
-                logit_rows: &rows,
+                output_rows: &rows,
             };
             executor.step(&input, &mut logits).unwrap();
             let next = &self.ids[position + 1..];

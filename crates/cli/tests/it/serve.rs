@@ -1,7 +1,7 @@
 //! What a server is for, from start to end.
 
 use super::server::{Server, greedy};
-use super::{forthwith, real_model};
+use super::{forthwith, python, real_model};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Command;
@@ -139,10 +139,8 @@ fn real_answers_are_the_same_streamed_plain_and_in_company() {
 
 /// The official client as a second reader of the protocol.
 #[test]
-#[expect(clippy::disallowed_methods, reason = "the tests' own setting")]
 fn real_openai_client_streams_a_chat() {
-    let Ok(python) = std::env::var("FORTHWITH_TEST_PYTHON") else {
-        eprintln!("SKIPPED: FORTHWITH_TEST_PYTHON is not set, the openai client is not tested");
+    let Some(python) = python() else {
         return;
     };
     let Some(path) = real_model("smollm2.gguf") else {

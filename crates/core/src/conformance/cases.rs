@@ -1,7 +1,7 @@
 //! The suite's cases: each stresses one possibility of a phase, some several together.
 
 use crate::format::Format;
-use crate::program::{Activation, NormKind, Pairing};
+use crate::program::{Activation, NormKind, Pairing, Pooling};
 use crate::units::Tokens;
 
 /// One model of the suite.
@@ -32,6 +32,29 @@ pub struct Case {
     pub(super) positions: bool,
     /// What the logits and each addition to the residual are multiplied by.
     pub(super) scale: f32,
+    /// What tokens see of what stands after them.
+    pub(super) sight: Sight,
+    /// What becomes of texts, if the answer is not logits.
+    pub(super) vectors: Option<Vectors>,
+}
+
+/// What tokens see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sight {
+    /// What stands before them.
+    Back,
+    /// What stands after them as well.
+    Around,
+    /// The same, with a bias of scores that depends on the distance.
+    Relative,
+}
+
+/// A text's answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Vectors {
+    pub(super) pooling: Pooling,
+    /// Outputs of the head, which has a layer more before them; the pooled row itself if 0.
+    pub(super) outputs: usize,
 }
 
 /// What a norm of queries and keys covers.
@@ -50,6 +73,8 @@ pub(super) enum Norms {
     Around,
     /// After each part alone.
     After,
+    /// After each addition, of the mean.
+    Sum,
 }
 
 /// The shape of the feed-forward layers.
@@ -81,6 +106,8 @@ fn plain() -> Case {
         biases: false,
         positions: false,
         scale: 1.0,
+        sight: Sight::Back,
+        vectors: None,
     }
 }
 
@@ -97,6 +124,7 @@ pub fn cases() -> Vec<Case> {
     let mut cases = vec![plain()];
     cases.extend(of_attention());
     cases.extend(of_layers());
+    cases.extend(of_texts());
     cases.extend(Format::ALL.iter().map(|&format| Case {
         format,
         tolerance: if format.info().affine.is_some() {
@@ -224,6 +252,53 @@ fn of_layers() -> Vec<Case> {
         Case {
             tied: false,
             ..named("an output head of its own")
+        },
+    ]
+}
+
+/// Models that answer with vectors.
+fn of_texts() -> Vec<Case> {
+    let vectors = |pooling, outputs| Some(Vectors { pooling, outputs });
+    vec![
+        Case {
+            vectors: vectors(Pooling::Last, 0),
+            ..named("the last token of a decoder")
+        },
+        Case {
+            vectors: vectors(Pooling::Last, 1),
+            ..named("one score from a decoder")
+        },
+        Case {
+            sight: Sight::Around,
+            norms: Norms::Sum,
+            biases: true,
+            positions: true,
+            feed_forward: FeedForward::Plain,
+            activation: Activation::Gelu,
+            vectors: vectors(Pooling::Mean, 0),
+            ..named("the mean of an encoder")
+        },
+        Case {
+            sight: Sight::Relative,
+            norms: Norms::Sum,
+            vectors: vectors(Pooling::First, 3),
+            ..named("an encoder with a relative bias")
+        },
+        Case {
+            sight: Sight::Around,
+            window: Some(Tokens::new(7)),
+            rope: Some(Pairing::Halves),
+            norms: Norms::Before(NormKind::Layer),
+            vectors: vectors(Pooling::Each, 5),
+            ..named("labels of tokens that see a window both ways")
+        },
+        Case {
+            sight: Sight::Around,
+            format: Format::Q8_0,
+            tolerance: 4e-2,
+            norms: Norms::Sum,
+            vectors: vectors(Pooling::Mean, 2),
+            ..named("an encoder in Q8_0")
         },
     ]
 }

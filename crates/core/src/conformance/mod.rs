@@ -12,7 +12,7 @@ pub use model::TinyModel;
 
 use crate::executor::{Executor, Segment, StepInput};
 use crate::format::{Encoder, Format};
-use crate::program::Program;
+use crate::program::{Output, Program};
 use crate::shape::WeightSource;
 use crate::units::{BlockId, TokenId};
 use std::sync::Arc;
@@ -31,6 +31,11 @@ pub fn check(candidate: &Load<'_>, reference: &Load<'_>, coarseness: f32) {
         let model = TinyModel::new(&case);
         let load = |load: &Load<'_>| load(Arc::clone(&model.program), &model);
         let tokens = model.tokens(70);
+        if case.vectors.is_some() {
+            let runs = [load(candidate), load(reference)].map(Run::new);
+            check_texts(&case, runs, &tokens);
+            continue;
+        }
         let want = Run::new(load(reference)).whole(&tokens, 0);
         let mut run = Run::new(load(candidate));
         let got = run.whole(&tokens, 0);
@@ -44,6 +49,24 @@ pub fn check(candidate: &Load<'_>, reference: &Load<'_>, coarseness: f32) {
         assert_bits(&case, "in company", &got, &run.in_company(&tokens));
         assert_bits(&case, "forked", &got, &run.forked(&tokens));
     }
+}
+
+/// Texts of several lengths, one of them a pair: each like the reference's, and in company to the
+/// bit as alone.
+fn check_texts(case: &Case, [mut candidate, mut reference]: [Run; 2], tokens: &[TokenId]) {
+    let texts: [(&[TokenId], Option<usize>); 4] = [
+        (&tokens[..41], Some(20)),
+        (&tokens[41..], None),
+        (&tokens[7..8], None),
+        (&tokens[3..30], Some(0)),
+    ];
+    let mut alone = Vec::new();
+    for text in texts {
+        let got = candidate.texts(&[text]);
+        compare(case, &got, &reference.texts(&[text]));
+        alone.extend(got);
+    }
+    assert_bits(case, "in company", &alone, &candidate.texts(&texts));
 }
 
 /// Blocks for tests: `values` encoded, or noise of about their size in a format that is only read.
@@ -144,13 +167,14 @@ impl Run {
                 tokens: tokens.len(),
                 position,
                 blocks,
+                second_from: None,
             })
             .collect();
         let rows: Vec<usize> = (0..tokens.len()).collect();
         let input = StepInput {
             tokens: &tokens,
             segments: &segments,
-            logit_rows: &rows,
+            output_rows: &rows,
         };
         let mut logits = Vec::new();
         self.executor
@@ -165,6 +189,47 @@ impl Run {
             .chunks(self.executor.vocab())
             .map(<[f32]>::to_vec)
             .collect()
+    }
+
+    /// Runs texts in one step and returns their vectors.
+    fn texts(&mut self, texts: &[(&[TokenId], Option<usize>)]) -> Vec<Vec<f32>> {
+        let Output::Vectors { each_token, .. } = self.executor.output() else {
+            panic!("the program answers with vectors");
+        };
+        let tokens: Vec<TokenId> = texts.iter().flat_map(|text| text.0).copied().collect();
+        let (mut own, mut first_block, mut ends) = (Vec::new(), 0, Vec::new());
+        for (text, _) in texts {
+            let count = self.needed(text.len());
+            own.push(blocks(count, first_block));
+            first_block += u32::try_from(count).expect("few blocks");
+            ends.push(ends.last().copied().unwrap_or(0) + text.len());
+        }
+        let segments: Vec<Segment<'_>> = texts
+            .iter()
+            .zip(&own)
+            .map(|(&(text, second_from), blocks)| Segment {
+                tokens: text.len(),
+                position: 0,
+                blocks,
+                second_from,
+            })
+            .collect();
+        let output_rows: Vec<usize> = if each_token {
+            (0..tokens.len()).collect()
+        } else {
+            ends.iter().map(|end| end - 1).collect()
+        };
+        let input = StepInput {
+            tokens: &tokens,
+            segments: &segments,
+            output_rows: &output_rows,
+        };
+        let mut output = Vec::new();
+        let outcome = self.executor.step(&input, &mut output);
+        outcome.expect("the suite keeps the contract");
+        let width = self.executor.output_width();
+        assert_eq!(output.len(), output_rows.len() * width, "a row for each");
+        output.chunks(width).map(<[f32]>::to_vec).collect()
     }
 
     fn whole(&mut self, tokens: &[TokenId], salt: u32) -> Vec<Vec<f32>> {

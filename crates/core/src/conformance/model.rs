@@ -1,10 +1,11 @@
 //! The suite's models: a few layers of random weights, each case stressing one phase.
 
-use super::cases::{Case, FeedForward, HeadNorm, Norms};
+use super::cases::{Case, FeedForward, HeadNorm, Norms, Sight, Vectors};
 use crate::format::Format;
 use crate::program::{
-    Attention, Embed, GateUp, KvLayer, Linear, Logits, Norm, NormKind, Phase, Program,
-    ProjectionResidual, QkvProjection, Rope, Up, WeightId, WeightSpec,
+    Activation, Attention, Embed, GateUp, HeadLayer, KvLayer, Linear, Logits, Norm, NormKind,
+    Phase, Pool, Program, ProjectionResidual, QkvProjection, RelativeBias, Rope, Up, WeightId,
+    WeightSpec,
 };
 use crate::shape::{TensorView, WeightSource};
 use crate::units::{TokenId, Tokens};
@@ -137,7 +138,7 @@ impl Maker<'_> {
         let kind = match self.case.norms {
             Norms::Before(kind) => kind,
             Norms::Around => NormKind::RootMeanSquare,
-            Norms::After => return None,
+            Norms::After | Norms::Sum => return None,
         };
         let (name, biased) = (self.name(what), self.case.biases);
         let biased = biased && kind == NormKind::Layer;
@@ -146,11 +147,27 @@ impl Maker<'_> {
 
     /// The norm after a part, where the case has it.
     fn after(&mut self, what: &str) -> Option<Norm> {
-        let has = !matches!(self.case.norms, Norms::Before(_));
+        let has = matches!(self.case.norms, Norms::Around | Norms::After);
         let name = self.name(what);
         has.then(|| {
             self.weights
                 .norm(name, HIDDEN, NormKind::RootMeanSquare, false)
+        })
+    }
+
+    /// The norm after an addition, where the case has it.
+    fn after_sum(&mut self, what: &str) -> Option<Norm> {
+        let name = self.name(what);
+        (self.case.norms == Norms::Sum)
+            .then(|| self.weights.norm(name, HIDDEN, NormKind::Layer, true))
+    }
+
+    /// The bias of scores, where the case has it.
+    fn relative_bias(&mut self) -> Option<RelativeBias> {
+        let (name, heads) = (self.name("relative bias"), self.case.heads);
+        (self.case.sight == Sight::Relative).then(|| RelativeBias {
+            table: self.weights.matrix(name, 16, heads, Format::F32),
+            max_distance: 40,
         })
     }
 
@@ -185,6 +202,11 @@ impl TinyModel {
             positions: case
                 .positions
                 .then(|| weights.matrix(positions, POSITIONS, HIDDEN, Format::F32)),
+            token_types: case
+                .vectors
+                .map(|_| weights.matrix("types".to_owned(), 2, HIDDEN, Format::F32)),
+            norm: (case.norms == Norms::Sum)
+                .then(|| weights.norm("embedding norm".to_owned(), HIDDEN, NormKind::Layer, true)),
         })];
         for layer in 0..LAYERS {
             let weights = &mut weights;
@@ -197,7 +219,10 @@ impl TinyModel {
                 &mut phases,
             );
         }
-        phases.push(logits(case, table, &mut weights));
+        phases.push(match case.vectors {
+            None => logits(case, table, &mut weights),
+            Some(vectors) => pool(case, vectors, &mut weights),
+        });
         let kv = KvLayer {
             kv_heads: case.kv_heads,
             head_dim: case.head_dim,
@@ -241,10 +266,40 @@ impl TinyModel {
     }
 }
 
+/// A pooled row, and with outputs a head of two layers.
+fn pool(case: &Case, vectors: Vectors, weights: &mut Weights) -> Phase {
+    let normed = case.norms != Norms::Sum;
+    let kind = NormKind::RootMeanSquare;
+    let norm = normed.then(|| weights.norm("final norm".to_owned(), HIDDEN, kind, false));
+    let mut layers = vec![];
+    if vectors.outputs > 0 {
+        let matrix = |weights: &mut Weights, name: &str, rows| Linear {
+            weight: weights.matrix(name.to_owned(), rows, HIDDEN, Format::F32),
+            bias: Some(weights.vector(format!("{name} bias"), rows, 0.0)),
+        };
+        let norm = "head norm".to_owned();
+        layers.push(HeadLayer {
+            linear: matrix(weights, "dense", HIDDEN),
+            activation: Some(Activation::Tanh),
+            norm: Some(weights.norm(norm, HIDDEN, NormKind::Layer, true)),
+        });
+        layers.push(HeadLayer {
+            linear: matrix(weights, "outputs", vectors.outputs),
+            activation: None,
+            norm: None,
+        });
+    }
+    Phase::Pool(Pool {
+        norm,
+        pooling: vectors.pooling,
+        layers,
+    })
+}
+
 fn logits(case: &Case, table: WeightId, weights: &mut Weights) -> Phase {
     let kind = match case.norms {
         Norms::Before(kind) => kind,
-        Norms::Around | Norms::After => NormKind::RootMeanSquare,
+        Norms::Around | Norms::After | Norms::Sum => NormKind::RootMeanSquare,
     };
     let biased = case.biases && kind == NormKind::Layer;
     let norm = weights.norm("final norm".to_owned(), HIDDEN, kind, biased);
@@ -285,6 +340,8 @@ fn layer_phases(make: &mut Maker<'_>, phases: &mut Vec<Phase>) {
         rope: case.rope.map(|_| 0),
         scale: 1.0 / f32::from(u16::try_from(case.head_dim).expect("small")).sqrt(),
         softcap: case.softcap,
+        causal: case.sight == Sight::Back,
+        relative_bias: make.relative_bias(),
     }));
     // Blocks of 256 do not divide every width of the attention output.
     let fits = queries % case.format.info().elements == 0;
@@ -293,6 +350,7 @@ fn layer_phases(make: &mut Maker<'_>, phases: &mut Vec<Phase>) {
         projection: make.linear("output", HIDDEN, queries, output_format),
         post_norm: make.after("output norm"),
         scale: case.scale,
+        sum_norm: make.after_sum("attention sum norm"),
     }));
     if case.feed_forward != FeedForward::Beside {
         phases.push(feed_forward(make));
@@ -301,6 +359,7 @@ fn layer_phases(make: &mut Maker<'_>, phases: &mut Vec<Phase>) {
         projection: make.linear("down", HIDDEN, FEED_FORWARD, case.format),
         post_norm: make.after("down norm"),
         scale: case.scale,
+        sum_norm: make.after_sum("feed-forward sum norm"),
     }));
 }
 

@@ -76,6 +76,7 @@ fn queries(tokens: std::ops::Range<usize>, kv_head: usize, depth: usize) -> Vec<
             start: (token * HEADS + kv_head * GROUP + head) * HEAD_DIM,
             first: 0,
             end: depth + token + 1,
+            bias: 0,
         })
     };
     tokens.flat_map(of).collect()
@@ -131,6 +132,7 @@ fn case(
                     blocks: &blocks,
                     split,
                     scoring,
+                    bias: None,
                     states: &mut states,
                     opened: &mut opened,
                 });

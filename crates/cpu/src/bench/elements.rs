@@ -99,7 +99,7 @@ fn gate(isa: IsaChoice, activation: Activation) -> Case {
     let (gate, up) = (noise(WIDTH), noise(WIDTH));
     let mut out = up.clone();
     let operations = match activation {
-        Activation::Silu => 17 + 5,
+        Activation::Silu | Activation::Tanh => 17 + 5,
         Activation::GeluTanh => 17 + 12,
         Activation::Gelu => 17 + 19,
         Activation::Relu => 1,

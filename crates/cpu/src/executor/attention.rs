@@ -8,18 +8,56 @@ use crate::phases::attention::{
     AttendSplit, Merge, Query, SPLIT, Scoring, finish, reset, state, visible,
 };
 use crate::phases::rope::{self, Rotate};
-use forthwith_core::program::{Attention, KvLayer, Norm};
+use crate::quant::Matrix;
+use forthwith_core::program::{Attention, KvLayer, Norm, RelativeBias};
+use forthwith_core::units::Tokens;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 /// The shape of one attention phase.
 #[derive(Clone, Copy)]
-struct Shape {
+struct Shape<'a> {
     heads: usize,
     layer: KvLayer,
+    causal: bool,
+    bias: Option<&'a HeadBias>,
 }
 
-impl Shape {
+/// A relative bias by distance: for each head a number for every distance between two positions.
+pub(super) struct HeadBias {
+    /// `[heads, 2 · reach + 32]`
+    values: Vec<f32>,
+    /// Positions that a key can be before or after a query, in whole blocks.
+    reach: usize,
+}
+
+impl HeadBias {
+    /// Spreads the table of buckets `[buckets, heads]` out for texts of up to `context` tokens.
+    pub(super) fn new(bias: &RelativeBias, table: &Matrix, context: usize) -> Self {
+        let (buckets, heads) = (table.rows, table.cols);
+        let mut rows = vec![0.0; buckets * heads];
+        for (bucket, row) in rows.chunks_exact_mut(heads).enumerate() {
+            table.read_row(bucket, row);
+        }
+        let reach = context.next_multiple_of(BLOCK);
+        let length = 2 * reach + BLOCK;
+        let of = |(head, at): (usize, usize)| {
+            rows[bias.bucket(at.cast_signed() - reach.cast_signed(), buckets) * heads + head]
+        };
+        let places = (0..heads).flat_map(|head| (0..length).map(move |at| (head, at)));
+        Self {
+            values: places.map(of).collect(),
+            reach,
+        }
+    }
+
+    /// Where the number of position 0 lies for a query.
+    fn start(&self, head: usize, position: usize) -> usize {
+        head * (2 * self.reach + BLOCK) + self.reach - position
+    }
+}
+
+impl Shape<'_> {
     fn group(self) -> usize {
         self.heads / self.layer.kv_heads
     }
@@ -76,6 +114,10 @@ impl Step<'_> {
         let shape = Shape {
             heads: phase.heads,
             layer: kv.layer(),
+            causal: phase.causal,
+            bias: phase
+                .relative_bias
+                .and_then(|bias| self.biases.get(&bias.table)),
         };
         for token in member.share(self.tokens()) {
             self.write_token(phase, shape, kv, token, scratch);
@@ -108,7 +150,7 @@ impl Step<'_> {
     fn write_token(
         &self,
         phase: &Attention,
-        shape: Shape,
+        shape: Shape<'_>,
         kv: KvView<'_>,
         token: usize,
         scratch: &mut Scratch<'_>,
@@ -164,8 +206,15 @@ impl Step<'_> {
         });
     }
 
+    /// The positions that a token sees.
+    fn sees(&self, shape: Shape<'_>, token: usize) -> Range<usize> {
+        let place = self.places.tokens[token];
+        let window = shape.layer.window.map(Tokens::get);
+        visible(place.position, window, (!shape.causal).then_some(place.end))
+    }
+
     /// The rows that hold the queries of all tokens.
-    fn query_rows(&self, shape: Shape) -> &[f32] {
+    fn query_rows(&self, shape: Shape<'_>) -> &[f32] {
         let all = 0..self.tokens() * shape.qkv_width();
         // SAFETY: queries were written before the last barrier.
         unsafe { self.space.qkv.range(all) }
@@ -175,22 +224,24 @@ impl Step<'_> {
     fn queries<'b>(
         &self,
         unit: &Unit,
-        shape: Shape,
+        shape: Shape<'_>,
         list: &'b mut [Query],
     ) -> (&'b [Query], Range<usize>) {
         let (head_dim, width, group) = (shape.layer.head_dim, shape.qkv_width(), shape.group());
-        let window = shape.layer.window.map(forthwith_core::units::Tokens::get);
         let list = &mut list[..unit.tile.tokens.len() * group];
         let (mut low, mut high) = (usize::MAX, 0);
         for (token, heads) in unit.tile.tokens.clone().zip(list.chunks_exact_mut(group)) {
-            let range = visible(self.places.tokens[token].position, window);
+            let range = self.sees(shape, token);
+            let position = self.places.tokens[token].position;
             low = low.min(range.start);
             high = high.max(range.end);
             for (head, query) in heads.iter_mut().enumerate() {
+                let head = unit.kv_head * group + head;
                 *query = Query {
-                    start: token * width + (unit.kv_head * group + head) * head_dim,
+                    start: token * width + head * head_dim,
                     first: range.start,
                     end: range.end,
+                    bias: shape.bias.map_or(0, |bias| bias.start(head, position)),
                 };
             }
         }
@@ -201,7 +252,7 @@ impl Step<'_> {
     fn attend_tile(
         &self,
         unit: &Unit,
-        shape: Shape,
+        shape: Shape<'_>,
         kv: KvView<'_>,
         scoring: Scoring,
         scratch: &mut Scratch<'_>,
@@ -223,6 +274,7 @@ impl Step<'_> {
                 blocks,
                 split,
                 scoring,
+                bias: shape.bias.map(|bias| &bias.values[..]),
                 states,
                 opened: scratch.opened,
             });
@@ -243,7 +295,7 @@ impl Step<'_> {
     fn attend_by_splits(
         &self,
         (member, counter): (Member<'_>, usize),
-        shape: Shape,
+        shape: Shape<'_>,
         kv: KvView<'_>,
         scoring: Scoring,
         scratch: &mut Scratch<'_>,
@@ -280,6 +332,7 @@ impl Step<'_> {
                 blocks,
                 split,
                 scoring,
+                bias: shape.bias.map(|bias| &bias.values[..]),
                 states,
                 opened: scratch.opened,
             });
@@ -290,10 +343,9 @@ impl Step<'_> {
         }
     }
 
-    fn merge_splits(&self, shape: Shape, token: usize, head: usize) {
+    fn merge_splits(&self, shape: Shape<'_>, token: usize, head: usize) {
         let size = shape.state();
-        let window = shape.layer.window.map(forthwith_core::units::Tokens::get);
-        let seen = visible(self.places.tokens[token].position, window);
+        let seen = self.sees(shape, token);
         let mut total = [0.0; 2 + MAX_HEAD_DIM];
         let total = &mut total[..size];
         reset(&mut state(total, 0, shape.layer.head_dim));
@@ -312,7 +364,7 @@ impl Step<'_> {
 
     fn put_head(
         &self,
-        shape: Shape,
+        shape: Shape<'_>,
         token: usize,
         head: usize,
         state: &crate::phases::attention::State<'_>,

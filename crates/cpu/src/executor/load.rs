@@ -1,5 +1,6 @@
 //! Loading: every weight of the program checked, repacked on all threads.
 
+use super::attention::HeadBias;
 use super::places::Places;
 use super::workspace::{Sizes, Workspace};
 use super::{Cpu, CpuConfig, Weight};
@@ -9,7 +10,7 @@ use crate::quant::kernels::Form;
 use crate::quant::matrix::{Packer, stored_bytes};
 use crate::team::Team;
 use forthwith_core::format::Format;
-use forthwith_core::program::{Embed, Phase, Program, WeightSpec};
+use forthwith_core::program::{Attention, Embed, Phase, Program, WeightId, WeightSpec};
 use forthwith_core::shape::{ReadError, TensorView, WeightSource};
 use forthwith_core::units::{Bytes, Tokens};
 use std::collections::BTreeMap;
@@ -95,7 +96,8 @@ impl Cpu {
             workspace: Workspace::new(sizes, threads)?,
             places: Places::new(config.max_step_tokens),
             team,
-            counters: program.phases.iter().map(|_| AtomicUsize::new(0)).collect(),
+            counters: counters(&program),
+            biases: biases(&program, &weights, context),
             max_step_tokens: config.max_step_tokens,
             context,
             profile: None,
@@ -103,6 +105,33 @@ impl Cpu {
             program,
         })
     }
+}
+
+/// A counter for each phase and for each layer of a head, which is the last phase.
+fn counters(program: &Program) -> Vec<AtomicUsize> {
+    let layers = program.phases.last().map_or(0, |phase| match phase {
+        Phase::Pool(pool) => pool.layers.len(),
+        _ => 0,
+    });
+    let count = program.phases.len() + layers;
+    (0..count).map(|_| AtomicUsize::new(0)).collect()
+}
+
+/// The relative biases of attention phases, for texts of up to `context`.
+fn biases(program: &Program, weights: &[Weight], context: Tokens) -> BTreeMap<WeightId, HeadBias> {
+    let mut biases = BTreeMap::new();
+    for phase in &program.phases {
+        if let Phase::Attention(Attention {
+            relative_bias: Some(bias),
+            ..
+        }) = phase
+            && let Weight::Matrix(table) = &weights[bias.table.0]
+        {
+            let spread = || HeadBias::new(bias, table, context.get());
+            biases.entry(bias.table).or_insert_with(spread);
+        }
+    }
+    biases
 }
 
 /// A source of which one tensor begins at a later byte.
@@ -265,10 +294,15 @@ fn check(program: &Program, context: Tokens) -> Result<(), LoadError> {
                 )));
             }
         }
-        for id in phase.matrices() {
+        for (index, id) in phase.matrices().into_iter().enumerate() {
             let weight = program.weight(id);
             let blocks = !Form::of(weight.format).reads_plain();
-            if weight.rows < 2 || (blocks && !weight.cols.is_multiple_of(32)) {
+            let least = match phase {
+                Phase::Pool(pool) if index + 1 == pool.layers.len() => 1,
+                _ => 2,
+            };
+            let whole_blocks = !blocks || weight.cols.is_multiple_of(32);
+            if weight.rows < least || (weight.rows > 1 && !whole_blocks) {
                 return Err(LoadError::Unsupported(format!(
                     "a product with tensor `{}` of shape [{}, {}]",
                     weight.name, weight.rows, weight.cols
@@ -281,7 +315,13 @@ fn check(program: &Program, context: Tokens) -> Result<(), LoadError> {
                 .rope
                 .map_or(0, |rope| 2 * program.ropes[rope].inverse_frequencies.len());
             let divides = layer.kv_heads > 0 && attention.heads.is_multiple_of(layer.kv_heads);
-            if !divides || turned > layer.head_dim {
+            let table = attention
+                .relative_bias
+                .map(|bias| program.weight(bias.table));
+            let biased = table.is_none_or(|table| {
+                table.cols == attention.heads && table.rows >= 8 && table.rows.is_multiple_of(4)
+            });
+            if !divides || !biased || turned > layer.head_dim {
                 return Err(LoadError::Unsupported(format!(
                     "attention with {} heads over {} kv heads of {}, {turned} elements rotated",
                     attention.heads, layer.kv_heads, layer.head_dim

@@ -10,6 +10,8 @@ use std::ops::Range;
 pub(super) struct Place {
     pub(super) segment: usize,
     pub(super) position: usize,
+    /// One past the segment's last position.
+    pub(super) end: usize,
 }
 
 /// Tokens of one segment that are attended together.
@@ -42,8 +44,12 @@ impl Places {
             let first = self.tokens.len();
             let end = first + run.tokens;
             let positions = run.position..run.position + run.tokens;
-            self.tokens
-                .extend(positions.map(|position| Place { segment, position }));
+            let end_position = positions.end;
+            self.tokens.extend(positions.map(|position| Place {
+                segment,
+                position,
+                end: end_position,
+            }));
             let starts = (first..end).step_by(TILE_TOKENS);
             self.tiles.extend(starts.map(|start| Tile {
                 segment,

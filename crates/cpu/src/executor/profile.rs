@@ -26,7 +26,7 @@ pub fn phase_kind(phase: &Phase) -> usize {
         Phase::OutputResidual(_) => 3,
         Phase::GateUp(_) | Phase::Up(_) => 4,
         Phase::DownResidual(_) => 5,
-        Phase::Logits(_) => 6,
+        Phase::Logits(_) | Phase::Pool(_) => 6,
     }
 }
 

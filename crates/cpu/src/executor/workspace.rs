@@ -21,6 +21,8 @@ pub(super) struct Sizes {
     attended: usize,
     gated: usize,
     projected: usize,
+    /// The widest row between the layers of a head.
+    pooled: usize,
     /// The widest row that is normed or quantized.
     widest: usize,
     /// Floats of rope tables per token.
@@ -43,6 +45,12 @@ impl Sizes {
             Phase::OutputResidual(phase) | Phase::DownResidual(phase) => phase.post_norm.is_some(),
             _ => false,
         });
+        let mut head = 0;
+        if let Some(Phase::Pool(pool)) = program.phases.last() {
+            let weights = pool.layers.iter().map(|layer| layer.linear.weight);
+            let widths = weights.map(|id| program.weight(id).rows.max(program.weight(id).cols));
+            head = widths.max().unwrap_or(0);
+        }
         let (mut states, mut tile_states, mut tile_queries) = (0, 0, 0);
         let mut opened = 0;
         for phase in &program.phases {
@@ -63,7 +71,11 @@ impl Sizes {
             attended: widths.attended,
             gated: widths.gated,
             projected: if post_norm { program.hidden } else { 0 },
-            widest: program.hidden.max(widths.attended).max(widths.gated),
+            pooled: head,
+            widest: [program.hidden, widths.attended, widths.gated, head]
+                .into_iter()
+                .max()
+                .unwrap_or(0),
             ropes: program
                 .ropes
                 .iter()
@@ -98,8 +110,13 @@ impl Sizes {
     }
 
     fn bytes(self, threads: usize) -> usize {
-        let rows =
-            self.hidden + self.qkv + self.attended + self.gated + self.projected + self.ropes;
+        let rows = self.hidden
+            + self.qkv
+            + self.attended
+            + self.gated
+            + self.projected
+            + self.pooled
+            + self.ropes;
         4 * (self.tokens * rows + self.split_states() + threads * self.member_floats())
             + threads * (self.member_panel() + self.tile_queries * size_of::<Query>())
             + Activations::bytes(self.tokens, self.widest)
@@ -124,6 +141,7 @@ pub(super) struct Workspace {
     attended: Buffer<f32>,
     gated: Buffer<f32>,
     projected: Buffer<f32>,
+    pooled: Buffer<f32>,
     ropes: Buffer<f32>,
     split_states: Buffer<f32>,
     activations: Activations,
@@ -141,6 +159,7 @@ pub(super) struct WorkspaceView<'a> {
     pub(super) attended: SharedSlice<'a, f32>,
     pub(super) gated: SharedSlice<'a, f32>,
     pub(super) projected: SharedSlice<'a, f32>,
+    pub(super) pooled: SharedSlice<'a, f32>,
     pub(super) ropes: SharedSlice<'a, f32>,
     pub(super) split_states: SharedSlice<'a, f32>,
     pub(super) splits: usize,
@@ -180,6 +199,7 @@ impl Workspace {
             attended: Buffer::zeroed(sizes.tokens * sizes.attended)?,
             gated: Buffer::zeroed(sizes.tokens * sizes.gated)?,
             projected: Buffer::zeroed(sizes.tokens * sizes.projected)?,
+            pooled: Buffer::zeroed(sizes.tokens * sizes.pooled)?,
             ropes: Buffer::zeroed(sizes.tokens * sizes.ropes)?,
             split_states: Buffer::zeroed(sizes.split_states())?,
             activations: Activations::new(sizes.tokens, sizes.widest)?,
@@ -196,6 +216,7 @@ impl Workspace {
             attended: self.attended.shared(),
             gated: self.gated.shared(),
             projected: self.projected.shared(),
+            pooled: self.pooled.shared(),
             ropes: self.ropes.shared(),
             split_states: self.split_states.shared(),
             splits: self.sizes.splits,

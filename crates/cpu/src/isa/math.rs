@@ -56,22 +56,24 @@ pub(crate) fn tanh<I: Lanes>(isa: I, x: I::F) -> I::F {
 
 /// `1 − erf(x)` for `x ≥ 0`. Relative error < 2e-6 where the result is above 1e-6.
 ///
-/// Source: a Chebyshev fit of the logarithm, Press et al., Numerical Recipes, section 6.2.
+/// `t · exp(P(t) − x²)` with `t = 1 / (1 + x/2)`. `P` is a polynomial of degree 8, fitted for this to
+/// `ln(erfc(x) / t) + x²` at 400 Chebyshev nodes of `0 ≤ x ≤ 9.2`, weights adjusted until the error was even
+/// (2.1e-7), each coefficient rounded to a single float before the next was fitted. The rest of the
+/// error is that of `x²` in a single float.
 #[inline(always)]
 pub(crate) fn erfc<I: Lanes>(isa: I, x: I::F) -> I::F {
     let one = isa.splat(1.0);
     let t = isa.div(one, isa.fma(isa.splat(0.5), x, one));
-    let mut p = isa.splat(0.170_872_77);
+    let mut p = isa.splat(0.083_264_69);
     for coefficient in [
-        -0.822_152_23,
-        1.488_515_9,
-        -1.135_204,
-        0.278_868_07,
-        -0.186_288_06,
-        0.096_784_18,
-        0.374_091_96,
-        1.000_023_7,
-        -1.265_512_2,
+        -0.579_221_55,
+        1.527_950_8,
+        -1.845_941_5,
+        0.899_000_5,
+        -0.256_828_84,
+        0.444_724_6,
+        0.992_197_6,
+        -1.265_146_4,
     ] {
         p = isa.fma(p, t, isa.splat(coefficient));
     }

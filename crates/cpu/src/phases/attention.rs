@@ -1,7 +1,7 @@
 //! Attention of a tile of queries over the paged cache, one split of positions at a time.
 //!
-//! For a query at position `p`: `out = Σ_j softmax_j(scale · q·k_j) · v_j` over the positions `j`
-//! from `p + 1 − window` (or 0) to `p`.
+//! For a query at position `p`: `out = Σ_j softmax_j(scale · q·k_j + bias[j − p]) · v_j` over the positions
+//! `j` from `p + 1 − window` (or 0) to `p`, or as far ahead as back where the layer sees ahead.
 //!
 //! The arithmetic of a query depends on its own position alone: positions are taken in blocks of
 //! 32 and splits of 512 at absolute positions, maxima and sums are carried on block by block, and
@@ -33,21 +33,34 @@ pub(crate) struct Scoring {
     pub(crate) softcap: Option<f32>,
 }
 
-/// The positions that a query at `position` sees.
-pub(crate) fn visible(position: usize, window: Option<usize>) -> Range<usize> {
+/// The positions that a query at `position` sees, up to itself or, `ahead`, up to the end of a text
+/// of so many.
+pub(crate) fn visible(
+    position: usize,
+    window: Option<usize>,
+    ahead: Option<usize>,
+) -> Range<usize> {
     let first = window.map_or(0, |window| (position + 1).saturating_sub(window));
-    first..position + 1
+    let end = ahead.map_or(position + 1, |length| {
+        window.map_or(length, |window| length.min(position.saturating_add(window)))
+    });
+    first..end
 }
 
-/// Plain loops in double precision over keys and values `[position][head_dim]`.
+/// Plain loops in double precision over keys and values `[position][head_dim]`; `bias` has a number for
+/// each key.
 #[expect(clippy::cast_possible_truncation, reason = "specification")]
 pub(crate) fn reference(
     query: &[f32],
     keys: &[&[f32]],
     values: &[&[f32]],
     scoring: Scoring,
+    bias: Option<&[f32]>,
 ) -> Vec<f32> {
-    let scores = tile::reference(query, keys, scoring);
+    let mut scores = tile::reference(query, keys, scoring);
+    for (score, &bias) in scores.iter_mut().zip(bias.unwrap_or_default()) {
+        *score += f64::from(bias);
+    }
     let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let weights: Vec<f64> = scores.iter().map(|score| (score - largest).exp()).collect();
     let total: f64 = weights.iter().sum();
@@ -72,9 +85,11 @@ pub(crate) struct Query {
     pub(crate) first: usize,
     /// One past the last visible position.
     pub(crate) end: usize,
+    /// Where in the layer's relative bias that of position 0 lies, if there is one.
+    pub(crate) bias: usize,
 }
 
-// SAFETY: three numbers of one size.
+// SAFETY: four numbers of one size.
 unsafe impl Plain for Query {}
 
 impl Query {
@@ -127,6 +142,8 @@ pub(crate) struct AttendSplit<'a> {
     /// The number of the split.
     pub(crate) split: usize,
     pub(crate) scoring: Scoring,
+    /// What is added to scores, by [`Query::bias`] and position.
+    pub(crate) bias: Option<&'a [f32]>,
     pub(crate) states: &'a mut [f32],
     /// Room for the keys and values of a block in single floats: `[2, 32, head_dim]`.
     pub(crate) opened: &'a mut [f32],
@@ -216,6 +233,8 @@ impl AttendSplit<'_> {
                 let store = PhantomData::<S>;
                 let tile = BlockTile {
                     rows: self.rows,
+                    bias: self.bias,
+                    start,
                     keys,
                     values,
                     head_dim,

@@ -1,7 +1,7 @@
 //! The non-linearity of a feed-forward layer: `out = activation(gate) ⊙ up`, or `activation(up)` alone.
 
 use crate::isa::math::{erfc, exp, tanh};
-use crate::isa::{Isa, Kernel, Lanes};
+use crate::isa::{Isa, IsaChoice, Kernel, Lanes};
 use forthwith_core::program::Activation;
 
 /// `sqrt(2/π)`
@@ -34,6 +34,7 @@ fn reference_of_one(activation: Activation, x: f64) -> f64 {
         }
         Activation::Gelu => 0.5 * x * reference_erfc(-x * std::f64::consts::FRAC_1_SQRT_2),
         Activation::Relu => x.max(0.0),
+        Activation::Tanh => x.tanh(),
     }
 }
 
@@ -86,6 +87,7 @@ fn activate<L: Lanes>(isa: L, activation: Activation, x: L::F) -> L::F {
             isa.sub(isa.max(zero, x), isa.mul(half, tail))
         }
         Activation::Relu => isa.max(zero, x),
+        Activation::Tanh => tanh(isa, x),
     }
 }
 
@@ -142,17 +144,25 @@ impl Kernel for Activate<'_> {
     }
 }
 
+/// `activation(x)` of a single number.
+pub(crate) fn activate_one(isa: IsaChoice, activation: Activation, x: f32) -> f32 {
+    let mut values = [x; 16];
+    let values = &mut values;
+    isa.run(Activate { activation, values });
+    values[0]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::isa::IsaChoice;
     use proptest::prelude::*;
 
-    const ALL: [Activation; 4] = [
+    const ALL: [Activation; 5] = [
         Activation::Silu,
         Activation::GeluTanh,
         Activation::Gelu,
         Activation::Relu,
+        Activation::Tanh,
     ];
 
     /// From tables of the error function.
@@ -167,6 +177,60 @@ mod tests {
         ] {
             let got = reference_erfc(x);
             assert!((got / value - 1.0).abs() < 1e-12, "erfc({x}) = {got}");
+        }
+    }
+
+    struct Erfc([f32; 16]);
+
+    impl Kernel for Erfc {
+        type Output = [f32; 16];
+
+        #[inline(always)]
+        fn run<I: Isa>(self, isa: I) -> [f32; 16] {
+            let (wide, mut out) = (isa.wide(), self.0);
+            // SAFETY: sixteen floats.
+            unsafe { wide.store(out.as_mut_ptr(), erfc(wide, wide.load(out.as_ptr()))) };
+            out
+        }
+    }
+
+    #[test]
+    fn erfc_keeps_its_bound_on_every_isa() {
+        for start in 0..1000_u16 {
+            let x: [f32; 16] = std::array::from_fn(|lane| {
+                (f32::from(start) + f32::from(u8::try_from(lane).unwrap()) / 16.0) / 250.0
+            });
+            let all = IsaChoice::available()
+                .into_iter()
+                .map(|isa| isa.run(Erfc(x)));
+            let all: Vec<[f32; 16]> = all.collect();
+            for (lane, &got) in all[0].iter().enumerate() {
+                let want = reference_erfc(f64::from(x[lane]));
+                let error = (f64::from(got) / want - 1.0).abs();
+                assert!(
+                    want < 1e-6 || error < 2e-6,
+                    "erfc({}) = {got}, off by {error}",
+                    x[lane]
+                );
+            }
+            let bits = |out: &[f32; 16]| out.map(f32::to_bits);
+            assert!(
+                all.iter().all(|out| bits(out) == bits(&all[0])),
+                "at {start}"
+            );
+        }
+    }
+
+    /// In the far tail the result is small, and exact in proportion.
+    #[test]
+    fn gelu_is_exact_in_proportion() {
+        for step in -2000..4000_i16 {
+            let x = f32::from(step) / 400.0;
+            let want = reference_of_one(Activation::Gelu, f64::from(x));
+            let got = f64::from(activate_one(IsaChoice::best(), Activation::Gelu, x));
+            // Of the two parts whose difference it is, the larger is rounded to 6e-8 of itself.
+            let bound = 3e-6 * want.abs() + 1e-7 * f64::from(x.max(0.0));
+            assert!((got - want).abs() <= bound, "gelu({x}) = {got}, not {want}");
         }
     }
 

@@ -192,7 +192,7 @@ impl Preview {
             chain.push(text);
         }
         // A known block's predecessors are known, even where another text took a place.
-        let usable = &chain[..(prompt.len() - 1) / self.block_size];
+        let usable = &chain[..request.skippable() / self.block_size];
         let last = usable.iter().rposition(|&text| self.marks.has(text));
         Foreseen {
             cached: last.map_or(0, |block| (block + 1) * self.block_size),

@@ -92,6 +92,22 @@ impl Sampler {
             .saturating_add(vocab.div_ceil(PIECE) * spare + Scan::bytes(vocab))
     }
 
+    /// Chooses a token, or tells how likely the one that is asked about is.
+    fn answer(&mut self, row: &Row<'_>, crew: &mut dyn Crew) -> Result<Choice, SampleError> {
+        let Some(token) = row.scored else {
+            return self.choose(row.logits, (row.request, row.tokens), crew);
+        };
+        let max = self.scan.look(row.logits, crew)?;
+        let raw = self.raw(row.logits, max, 0, crew)?;
+        Ok(Choice {
+            token,
+            logprob: Some(TokenLogprob {
+                chosen: raw.logprob(row.logits[token.index()]),
+                top: Vec::new(),
+            }),
+        })
+    }
+
     /// Chooses the token that follows `tokens`, prompt and answer so far.
     fn choose(
         &mut self,

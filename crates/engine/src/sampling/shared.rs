@@ -19,6 +19,8 @@ pub(crate) struct Row<'a> {
     pub(crate) request: &'a GenerationRequest,
     /// Prompt and answer so far.
     pub(crate) tokens: &'a [TokenId],
+    /// The token that is asked about, if none is to be chosen.
+    pub(crate) scored: Option<TokenId>,
 }
 
 /// One sampler for each thread; keeps its buffers.
@@ -93,8 +95,7 @@ impl SharedSampler {
         members.for_each(|other| other.choices.clear());
         choices.clear();
         for row in rows {
-            let place = (row.request, row.tokens);
-            let choice = sampler.choose(row.logits, place, &mut Lent(executor));
+            let choice = sampler.answer(row, &mut Lent(executor));
             if let Err(SampleError::Step(error)) = choice {
                 return Err(error);
             }
@@ -114,8 +115,7 @@ impl SharedSampler {
             choices.clear();
             // Whole stretches, so that the members' choices one after the other are in order.
             for row in &rows[rows.len() * index / count..rows.len() * (index + 1) / count] {
-                let place = (row.request, row.tokens);
-                choices.push(sampler.choose(row.logits, place, &mut Alone));
+                choices.push(sampler.answer(row, &mut Alone));
             }
         };
         if rows.len() > 1 && count > 1 {
@@ -200,6 +200,7 @@ mod tests {
             logits,
             request: &request,
             tokens: request.prompt(),
+            scored: None,
         });
         let mut choices = Vec::new();
         sampler.choose(rows, executor, &mut choices)?;

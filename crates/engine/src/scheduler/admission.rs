@@ -1,6 +1,6 @@
 //! Who may join: a pure policy over numbers.
 
-use forthwith_core::request::GenerationRequest;
+use forthwith_core::request::{GenerationRequest, Wanted};
 use forthwith_core::units::{Blocks, Tokens};
 
 use crate::group::{Expectation, Submission};
@@ -13,6 +13,8 @@ use crate::outlook::{Load, Newcomer, Outlook};
 pub(crate) struct Capacity {
     pub(crate) blocks: Blocks,
     pub(crate) block_size: Tokens,
+    /// Whether the model answers with vectors, and with nothing else.
+    pub(crate) vectors: bool,
 }
 
 impl Capacity {
@@ -30,9 +32,13 @@ impl Capacity {
 
     /// Refuses a request that could not finish even with the cache to itself.
     fn check(self, request: &GenerationRequest) -> Result<(), SubmitError> {
+        if matches!(request.wanted(), Wanted::Vectors { .. }) != self.vectors {
+            return Err(SubmitError::WrongKind);
+        }
         let prompt = Tokens::new(request.prompt().len());
         // The last token of an answer is never fed back, so it needs no place.
-        let longest = prompt + request.max_tokens() - Tokens::new(1);
+        let answer = request.max_tokens().max(Tokens::new(1));
+        let longest = prompt + answer - Tokens::new(1);
         let needed = longest.blocks_needed(self.block_size);
         if needed <= self.blocks {
             return Ok(());
@@ -69,8 +75,19 @@ impl QueueLimits {
         outlook: &Outlook,
         coming: &[Submission],
     ) -> Result<(), SubmitError> {
-        let prompts = coming.iter().map(|(request, _)| request.prompt().len());
-        let tokens = load.tokens + Tokens::new(prompts.max().unwrap_or(0));
+        // The choices of one prompt compute it once.
+        let tokens = |(request, _): &Submission| {
+            let length = request.prompt().len();
+            match request.wanted() {
+                Wanted::Tokens => (length, 0),
+                Wanted::Vectors { .. } | Wanted::Scores(_) => (0, length),
+            }
+        };
+        let all = |(longest, sum): (usize, usize), (prompt, text): (usize, usize)| {
+            (longest.max(prompt), sum + text)
+        };
+        let (longest, sum) = coming.iter().map(tokens).fold((0, 0), all);
+        let tokens = load.tokens + Tokens::new(longest + sum);
         let few = load.requests + coming.len() <= self.requests;
         if few && (tokens <= self.tokens || load.requests == 0) {
             return Ok(());

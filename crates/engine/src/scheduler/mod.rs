@@ -12,6 +12,8 @@ mod tenants;
 use std::time::Duration;
 
 use forthwith_core::executor::KvGeometry;
+use forthwith_core::program::Output;
+use forthwith_core::request::Wanted;
 use forthwith_core::units::{BlockId, SeqId, Tokens};
 
 use crate::cost::{PredictionError, Rates};
@@ -41,23 +43,35 @@ pub(crate) struct Scheduler {
     pace: Pace,
     pool: BlockPool,
     counters: Counters,
+    /// Whether a step must hold texts as a whole.
+    whole_texts: bool,
+    /// Whether each token has a vector.
+    each_token: bool,
     config: EngineConfig,
     /// Kept for its memory: the blocks that the next sequence to join shares.
     shared: Vec<BlockId>,
 }
 
 impl Scheduler {
-    pub(crate) fn new(geometry: KvGeometry, mut config: EngineConfig) -> Self {
+    pub(crate) fn new(geometry: KvGeometry, output: Output, mut config: EngineConfig) -> Self {
         config.max_step_tokens = config.max_step_tokens.max(Tokens::new(1));
         // Each of them may need a token of every step.
         config.max_running = config.max_running.clamp(1, config.max_step_tokens.get());
         config.least_piece = config.least_piece.max(Tokens::new(1));
+        let (answer, each_token, whole_texts) = match output {
+            Output::Logits => (64.0, false, false),
+            Output::Vectors {
+                each_token, whole, ..
+            } => (0.0, each_token, whole),
+        };
         Self {
             queue: Queue::new(&config.tenant_weights),
             joined: 0,
             departed: Vec::new(),
             first_token_prediction: PredictionError::default(),
-            answer: 64.0,
+            answer,
+            each_token,
+            whole_texts,
             running: Vec::new(),
             pool: BlockPool::new(geometry, config.prefix_cache),
             counters: Counters::default(),
@@ -131,7 +145,28 @@ impl Scheduler {
         }
     }
 
-    pub(crate) fn enqueue(&mut self, sequence: Sequence) {
+    /// Whether each token has a vector.
+    pub(crate) fn each_token(&self) -> bool {
+        self.each_token
+    }
+
+    /// Keeps the rows of vectors that a step computed, as wide as said.
+    pub(crate) fn keep_vectors(&mut self, plan: &StepPlan, rows: &[f32], width: usize) {
+        let mut rest = rows;
+        for segment in &plan.segments {
+            let sequence = &mut self.running[segment.sequence];
+            let count = sequence.rows_within(segment.tokens, self.each_token).len();
+            let (own, others) = rest.split_at(count * width);
+            sequence.keep_vectors(own);
+            rest = others;
+        }
+    }
+
+    pub(crate) fn enqueue(&mut self, mut sequence: Sequence) {
+        // What a cache stands in for has no rows.
+        if self.whole_texts || self.each_token {
+            sequence.close_sharing();
+        }
         self.counters.accepted += 1 + sequence.followers.len() as u64;
         self.counters.accepted_tokens += sequence.length().get() as u64;
         self.parked += sequence.followers.len();
@@ -193,6 +228,7 @@ impl Scheduler {
         let mut choices = choices.drain(..);
         for segment in &plan.segments {
             let sequence = &mut self.running[segment.sequence];
+            let rows = sequence.rows_within(segment.tokens, self.each_token).len();
             self.counters.prompt_tokens += sequence.advance(segment.tokens) as u64;
             let is_answer = sequence.generated() > 0;
             if !is_answer || (answers > 0 && sequence.can_publish(&self.pool)) {
@@ -203,6 +239,10 @@ impl Scheduler {
                 self.release_followers(segment.sequence);
             }
             let sequence = &mut self.running[segment.sequence];
+            if !sequence.wants_tokens() {
+                Self::commit_text(sequence, (segment.samples, rows), &mut choices, now);
+                continue;
+            }
             if !segment.samples {
                 continue;
             }
@@ -221,6 +261,29 @@ impl Scheduler {
         }
         drop(choices);
         self.end_in_time(now);
+    }
+
+    /// Takes in what a step computed of a sequence that wants no tokens, and whether that is all.
+    fn commit_text(
+        sequence: &mut Sequence,
+        (all, rows): (bool, usize),
+        choices: &mut impl Iterator<Item = Result<Choice, SampleError>>,
+        now: Duration,
+    ) {
+        if matches!(sequence.request.wanted(), Wanted::Scores(_)) {
+            for choice in choices.take(rows) {
+                match choice {
+                    Ok(choice) => {
+                        let logprob = choice.logprob.expect("was asked for");
+                        sequence.keep_score(logprob.chosen);
+                    }
+                    Err(error) => sequence.end = Some(End::Failed(error.to_string())),
+                }
+            }
+        }
+        if all && sequence.end.is_none() {
+            sequence.complete(now);
+        }
     }
 
     /// Ends the running sequences whose time is over, and removes all that have ended.
@@ -283,13 +346,16 @@ impl Scheduler {
     }
 
     fn tell_end(&mut self, sequence: Sequence, end: End, now: Duration) {
-        if let End::Finished(FinishReason::End(_) | FinishReason::Length) = end {
+        if let End::Finished(FinishReason::End(_) | FinishReason::Length | FinishReason::Complete) =
+            end
+        {
             let length = f64::from(u32::try_from(sequence.generated()).unwrap_or(u32::MAX));
             self.answer += (length - self.answer) / 16.0;
         }
         *match &end {
             End::Finished(FinishReason::End(_)) => &mut self.counters.finished_end,
             End::Finished(FinishReason::Length) => &mut self.counters.finished_length,
+            End::Finished(FinishReason::Complete) => &mut self.counters.finished_texts,
             End::Finished(FinishReason::Cancelled) => &mut self.counters.cancelled,
             End::Finished(FinishReason::QueueTimeout) => &mut self.counters.expired,
             End::Finished(FinishReason::TimeLimit) => &mut self.counters.timed_out,
@@ -381,7 +447,7 @@ mod tests {
             max_step_tokens: Tokens::new(max_step_tokens),
             ..EngineConfig::default()
         };
-        let mut scheduler = Scheduler::new(GEOMETRY, config);
+        let mut scheduler = Scheduler::new(GEOMETRY, Output::Logits, config);
         for (id, &prompt) in (0_u32..).zip(prompts) {
             let parts = RequestParts {
                 max_tokens: Some(50),

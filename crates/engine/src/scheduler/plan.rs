@@ -38,25 +38,30 @@ pub(crate) struct StepPlan {
     pub(crate) copies: Vec<(BlockId, BlockId)>,
     /// Tokens that may still be added.
     budget: usize,
+    /// Rows of logits that may still be added.
+    rows: usize,
 }
 
 impl StepPlan {
     /// Empties the plan for a step of at most `budget` tokens.
-    pub(crate) fn begin(&mut self, budget: usize) {
+    pub(crate) fn begin(&mut self, budget: usize, rows: usize) {
         self.segments.clear();
         self.admitted = 0;
         self.preempted = 0;
         self.displaced = 0;
         self.copies.clear();
         self.budget = budget;
+        self.rows = rows;
     }
 
-    fn add(&mut self, sequence: usize, pending: usize) {
-        let tokens = pending.min(self.budget);
+    fn add(&mut self, index: usize, sequence: &Sequence) {
+        let pending = sequence.pending();
+        let tokens = sequence.tokens_within(pending.min(self.budget), self.rows);
         if tokens > 0 {
             self.budget -= tokens;
+            self.rows -= sequence.rows_within(tokens, false).len();
             self.segments.push(PlannedSegment {
-                sequence,
+                sequence: index,
                 tokens,
                 samples: tokens == pending,
             });
@@ -89,7 +94,7 @@ impl StepPlan {
 impl Scheduler {
     /// Plans the next step: takes blocks, sends sequences away and lets others join as needed.
     pub(crate) fn plan(&mut self, plan: &mut StepPlan, rates: &Rates, now: Duration) {
-        plan.begin(self.config.max_step_tokens.get());
+        plan.begin(self.config.max_step_tokens.get(), self.config.max_running);
         plan.expired = self.expire(now);
         // Newcomers of a better priority stand at the end until now.
         if !self.running.is_sorted_by_key(Sequence::rank) {
@@ -107,7 +112,7 @@ impl Scheduler {
         let mut index = 0;
         while let Some(sequence) = self.running.get(index) {
             if sequence.pending() == 1 && self.make_room(index, plan) {
-                plan.add(index, 1);
+                plan.add(index, &self.running[index]);
             }
             index += 1;
         }
@@ -121,7 +126,7 @@ impl Scheduler {
             least_piece,
             ..
         } = self.config;
-        if target_gap == TargetGap::Off {
+        if target_gap == TargetGap::Off || self.whole_texts {
             return;
         }
         let prompt = self.running.iter().find(|sequence| sequence.pending() > 1);
@@ -154,7 +159,7 @@ impl Scheduler {
             let (pending, rank) = (self.running[index].pending(), self.running[index].rank());
             if pending > 1 {
                 self.admit(plan, Some(rank.priority), now);
-                plan.add(index, pending);
+                plan.add(index, &self.running[index]);
             }
         }
     }
@@ -180,6 +185,9 @@ impl Scheduler {
                 return;
             };
             if before.is_some_and(|priority| first.rank().priority >= priority) {
+                return;
+            }
+            if self.whole_texts && first.pending() > plan.budget {
                 return;
             }
             let reserve = self.pool.total().get() * self.config.watermark_percent / 100;
@@ -214,7 +222,7 @@ impl Scheduler {
                 cached += first.begin_inside_copy();
             }
             self.counters.cached_tokens += cached as u64;
-            plan.add(self.running.len(), first.pending());
+            plan.add(self.running.len(), first);
             plan.admitted += 1;
             self.join_next(now);
         }

@@ -8,7 +8,9 @@ impl Sequence {
     /// Whether the other's prompt can be computed as part of this one.
     pub(crate) fn may_lead(&self, other: &Self) -> bool {
         let (own, others) = (&self.request, &other.request);
-        self.sharing.open
+        self.wants_tokens()
+            && other.wants_tokens()
+            && self.sharing.open
             && other.sharing.open
             && own.prompt() == others.prompt()
             && own.cache_salt() == others.cache_salt()

@@ -83,7 +83,7 @@ impl Sequence {
         if !self.sharing.open || !pool.index().is_enabled() {
             return ReuseStop::Bypassed;
         }
-        for block in 0..(self.tokens.len() - 1) / pool.block_size().get() {
+        for block in 0..self.skippable() / pool.block_size().get() {
             let content = self.content(block, found.last().copied(), pool);
             match pool.index().find(&content) {
                 Known::As(other) => found.push(other),

@@ -9,5 +9,6 @@ mod handle;
 mod order;
 mod prefix;
 mod simulation;
+mod texts;
 mod time_limit;
 mod world;

@@ -11,7 +11,7 @@ use crate::build::mlp::{FeedForwardNorms, gated};
 use crate::build::{ProgramBuilder, embedding, head};
 use crate::config::Config;
 use crate::error::LoadFault;
-use crate::folder::{HuggingFace, Recipe, Translation};
+use crate::folder::{DECODER, HuggingFace, Recipe, Translation, of_decoder};
 use crate::rope::RopeSpec;
 use crate::spec::{Dimensions, LayerSpec, ModelSpec, read_windows, root, to_f32};
 use forthwith_core::metadata::Value;
@@ -21,10 +21,12 @@ use forthwith_core::units::Tokens;
 pub(super) const ARCHITECTURE: Architecture = Architecture {
     names: &["gemma2"],
     hugging_face: HuggingFace {
-        classes: &["Gemma2ForCausalLM"],
+        stems: &["Gemma2"],
+        tasks: DECODER,
         names: &[("post_attention_layernorm", "post_attention_norm")],
         recipe,
         config: translate,
+        head: of_decoder,
     },
     read_config,
     build,
@@ -99,15 +101,17 @@ fn build(builder: &mut ProgramBuilder<'_>) -> Result<(), LoadFault> {
         pre: Some("attn_norm"),
         heads: HeadNorms::None,
         post: Some("post_attention_norm"),
+        sum: None,
     };
     let feed_forward = FeedForwardNorms {
         pre: Some("ffn_norm"),
         post: Some("post_ffw_norm"),
+        sum: None,
     };
     embedding::embed(builder)?;
     for layer in 0..builder.spec().layers.len() {
         attention(builder, layer, norms)?;
         gated(builder, layer, Activation::GeluTanh, feed_forward)?;
     }
-    head::logits(builder)
+    head::output(builder)
 }

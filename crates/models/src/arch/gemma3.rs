@@ -11,7 +11,7 @@ use crate::build::mlp::{FeedForwardNorms, gated};
 use crate::build::{ProgramBuilder, embedding, head};
 use crate::config::Config;
 use crate::error::LoadFault;
-use crate::folder::{HuggingFace, Translation};
+use crate::folder::{DECODER, HuggingFace, Translation, of_decoder};
 use crate::rope::{self, RopeScaling, RopeSpec};
 use crate::spec::{Dimensions, LayerSpec, ModelSpec, root, to_f32};
 use forthwith_core::metadata::Value;
@@ -21,10 +21,12 @@ use forthwith_core::units::Tokens;
 pub(super) const ARCHITECTURE: Architecture = Architecture {
     names: &["gemma3"],
     hugging_face: HuggingFace {
-        classes: &["Gemma3ForCausalLM"],
+        stems: &["Gemma3"],
+        tasks: DECODER,
         names: &[("post_attention_layernorm", "post_attention_norm")],
         recipe: gemma2::recipe,
         config: translate,
+        head: of_decoder,
     },
     read_config,
     build,
@@ -86,6 +88,8 @@ fn read_config(config: &mut Config<'_>) -> Result<ModelSpec, LoadFault> {
             rope(local_base, RopeScaling::None),
         ],
         layers: read_layers(config, &dimensions)?,
+        causal: true,
+        pool: None,
     })
 }
 
@@ -145,15 +149,17 @@ fn build(builder: &mut ProgramBuilder<'_>) -> Result<(), LoadFault> {
         pre: Some("attn_norm"),
         heads: HeadNorms::Each,
         post: Some("post_attention_norm"),
+        sum: None,
     };
     let feed_forward = FeedForwardNorms {
         pre: Some("ffn_norm"),
         post: Some("post_ffw_norm"),
+        sum: None,
     };
     embedding::embed(builder)?;
     for layer in 0..builder.spec().layers.len() {
         attention(builder, layer, norms)?;
         gated(builder, layer, Activation::GeluTanh, feed_forward)?;
     }
-    head::logits(builder)
+    head::output(builder)
 }

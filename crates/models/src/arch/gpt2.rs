@@ -7,10 +7,11 @@
 
 use super::Architecture;
 use crate::build::attention::{AttentionNorms, attention};
+use crate::build::mlp::FeedForwardNorms;
 use crate::build::{ProgramBuilder, embedding, head, mlp};
 use crate::config::Config;
 use crate::error::LoadFault;
-use crate::folder::{HuggingFace, Recipe, Translation};
+use crate::folder::{DECODER, HuggingFace, Recipe, Translation, of_decoder};
 use crate::spec::{Dimensions, LayerSpec, ModelSpec};
 use forthwith_core::metadata::{Value, require};
 use forthwith_core::program::{Activation, NormKind};
@@ -18,7 +19,8 @@ use forthwith_core::program::{Activation, NormKind};
 pub(super) const ARCHITECTURE: Architecture = Architecture {
     names: &["gpt2"],
     hugging_face: HuggingFace {
-        classes: &["GPT2LMHeadModel"],
+        stems: &["GPT2"],
+        tasks: DECODER,
         names: &[
             ("wte", "token_embd"),
             ("wpe", "position_embd"),
@@ -35,6 +37,7 @@ pub(super) const ARCHITECTURE: Architecture = Architecture {
             _ => Recipe::Stored,
         },
         config: translate,
+        head: of_decoder,
     },
     read_config,
     build,
@@ -79,7 +82,7 @@ fn build(builder: &mut ProgramBuilder<'_>) -> Result<(), LoadFault> {
     for layer in 0..builder.spec().layers.len() {
         attention(builder, layer, AttentionNorms::PRE)?;
         mlp::plain_up(builder, layer, Activation::GeluTanh, Some("ffn_norm"))?;
-        mlp::down(builder, layer, None)?;
+        mlp::down(builder, layer, FeedForwardNorms::PRE)?;
     }
-    head::logits(builder)
+    head::output(builder)
 }

@@ -7,10 +7,11 @@
 
 use super::Architecture;
 use crate::build::attention::{AttentionNorms, attend, project};
+use crate::build::mlp::FeedForwardNorms;
 use crate::build::{ProgramBuilder, embedding, head, mlp};
 use crate::config::Config;
 use crate::error::LoadFault;
-use crate::folder::{HuggingFace, Recipe, Translation};
+use crate::folder::{DECODER, HuggingFace, Recipe, Translation, of_decoder};
 use crate::rope::RopeSpec;
 use crate::spec::{Dimensions, LayerSpec, ModelSpec};
 use forthwith_core::metadata::Value;
@@ -19,7 +20,8 @@ use forthwith_core::program::{Activation, NormKind, Pairing};
 pub(super) const ARCHITECTURE: Architecture = Architecture {
     names: &["gptneox"],
     hugging_face: HuggingFace {
-        classes: &["GPTNeoXForCausalLM"],
+        stems: &["GPTNeoX"],
+        tasks: DECODER,
         names: &[
             ("embed_in", "token_embd"),
             ("final_layer_norm", "output_norm"),
@@ -34,6 +36,7 @@ pub(super) const ARCHITECTURE: Architecture = Architecture {
             _ => Recipe::Stored,
         },
         config: translate,
+        head: of_decoder,
     },
     read_config,
     build,
@@ -76,7 +79,7 @@ fn build(builder: &mut ProgramBuilder<'_>) -> Result<(), LoadFault> {
             attend(builder, layer, norms)?;
             up(builder, layer)?;
         }
-        mlp::down(builder, layer, None)?;
+        mlp::down(builder, layer, FeedForwardNorms::PRE)?;
     }
-    head::logits(builder)
+    head::output(builder)
 }

@@ -9,17 +9,19 @@
 use super::{Architecture, llama};
 use crate::config::Config;
 use crate::error::LoadFault;
-use crate::folder::{HuggingFace, Recipe, Translation};
+use crate::folder::{DECODER, HuggingFace, Recipe, Translation, of_decoder};
 use crate::rope::RopeSpec;
 use crate::spec::{Dimensions, LayerSpec, ModelSpec, to_f32};
 
 pub(super) const ARCHITECTURE: Architecture = Architecture {
     names: &["granite"],
     hugging_face: HuggingFace {
-        classes: &["GraniteForCausalLM"],
+        stems: &["Granite"],
+        tasks: DECODER,
         names: &[],
         recipe: |_| Recipe::Stored,
         config: translate,
+        head: of_decoder,
     },
     read_config,
     build: llama::build,

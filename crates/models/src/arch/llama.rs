@@ -12,7 +12,7 @@ use crate::build::mlp::{FeedForwardNorms, gated};
 use crate::build::{ProgramBuilder, embedding, head};
 use crate::config::Config;
 use crate::error::LoadFault;
-use crate::folder::{HuggingFace, Recipe, Translation};
+use crate::folder::{DECODER, HuggingFace, Recipe, Translation, of_decoder};
 use crate::rope::RopeSpec;
 use crate::spec::{Dimensions, LayerSpec, ModelSpec, read_windows};
 use forthwith_core::metadata::Value;
@@ -21,10 +21,12 @@ use forthwith_core::program::Activation;
 pub(super) const ARCHITECTURE: Architecture = Architecture {
     names: &["llama"],
     hugging_face: HuggingFace {
-        classes: &["LlamaForCausalLM", "MistralForCausalLM"],
+        stems: &["Llama", "Mistral"],
+        tasks: DECODER,
         names: &[],
         recipe: |_| Recipe::Stored,
         config: translate,
+        head: of_decoder,
     },
     read_config,
     build,
@@ -65,5 +67,5 @@ pub(super) fn build(builder: &mut ProgramBuilder<'_>) -> Result<(), LoadFault> {
         attention(builder, layer, AttentionNorms::PRE)?;
         gated(builder, layer, Activation::Silu, FeedForwardNorms::PRE)?;
     }
-    head::logits(builder)
+    head::output(builder)
 }

@@ -9,7 +9,7 @@ use crate::build::mlp::{FeedForwardNorms, gated};
 use crate::build::{ProgramBuilder, embedding, head};
 use crate::config::Config;
 use crate::error::LoadFault;
-use crate::folder::{HuggingFace, Recipe};
+use crate::folder::{DECODER, HuggingFace, Recipe, of_decoder};
 use crate::rope::RopeSpec;
 use crate::spec::{Dimensions, LayerSpec, ModelSpec};
 use forthwith_core::program::{Activation, Pairing};
@@ -17,10 +17,12 @@ use forthwith_core::program::{Activation, Pairing};
 pub(super) const ARCHITECTURE: Architecture = Architecture {
     names: &["olmo2"],
     hugging_face: HuggingFace {
-        classes: &["Olmo2ForCausalLM"],
+        stems: &["Olmo2"],
+        tasks: DECODER,
         names: &[("post_attention_layernorm", "post_attention_norm")],
         recipe: |_| Recipe::Stored,
         config: |config| config.silu(),
+        head: of_decoder,
     },
     read_config,
     build,
@@ -38,15 +40,17 @@ fn build(builder: &mut ProgramBuilder<'_>) -> Result<(), LoadFault> {
         pre: None,
         heads: HeadNorms::Together,
         post: Some("post_attention_norm"),
+        sum: None,
     };
     let feed_forward = FeedForwardNorms {
         pre: None,
         post: Some("post_ffw_norm"),
+        sum: None,
     };
     embedding::embed(builder)?;
     for layer in 0..builder.spec().layers.len() {
         attention(builder, layer, norms)?;
         gated(builder, layer, Activation::Silu, feed_forward)?;
     }
-    head::logits(builder)
+    head::output(builder)
 }

@@ -8,7 +8,7 @@ use crate::build::mlp::{FeedForwardNorms, gated};
 use crate::build::{ProgramBuilder, embedding, head};
 use crate::config::Config;
 use crate::error::LoadFault;
-use crate::folder::{HuggingFace, Recipe, Translation};
+use crate::folder::{DECODER, HuggingFace, Recipe, Translation, of_decoder};
 use crate::rope::RopeSpec;
 use crate::spec::{Dimensions, LayerSpec, ModelSpec, read_windows};
 use forthwith_core::program::{Activation, Pairing};
@@ -16,10 +16,12 @@ use forthwith_core::program::{Activation, Pairing};
 pub(super) const ARCHITECTURE: Architecture = Architecture {
     names: &["qwen2"],
     hugging_face: HuggingFace {
-        classes: &["Qwen2ForCausalLM"],
+        stems: &["Qwen2"],
+        tasks: DECODER,
         names: &[],
         recipe: |_| Recipe::Stored,
         config: translate,
+        head: of_decoder,
     },
     read_config,
     build,
@@ -51,5 +53,5 @@ fn build(builder: &mut ProgramBuilder<'_>) -> Result<(), LoadFault> {
         attention(builder, layer, AttentionNorms::PRE)?;
         gated(builder, layer, Activation::Silu, FeedForwardNorms::PRE)?;
     }
-    head::logits(builder)
+    head::output(builder)
 }

@@ -7,16 +7,18 @@ use crate::build::attention::{AttentionNorms, HeadNorms, attention};
 use crate::build::mlp::{FeedForwardNorms, gated};
 use crate::build::{ProgramBuilder, embedding, head};
 use crate::error::LoadFault;
-use crate::folder::{HuggingFace, Recipe};
+use crate::folder::{DECODER, HuggingFace, Recipe, of_decoder};
 use forthwith_core::program::Activation;
 
 pub(super) const ARCHITECTURE: Architecture = Architecture {
     names: &["qwen3"],
     hugging_face: HuggingFace {
-        classes: &["Qwen3ForCausalLM"],
+        stems: &["Qwen3"],
+        tasks: DECODER,
         names: &[],
         recipe: |_| Recipe::Stored,
         config: qwen2::translate,
+        head: of_decoder,
     },
     read_config: qwen2::read_config,
     build,
@@ -32,5 +34,5 @@ fn build(builder: &mut ProgramBuilder<'_>) -> Result<(), LoadFault> {
         attention(builder, layer, norms)?;
         gated(builder, layer, Activation::Silu, FeedForwardNorms::PRE)?;
     }
-    head::logits(builder)
+    head::output(builder)
 }

@@ -8,7 +8,7 @@
 use super::{Architecture, llama};
 use crate::config::Config;
 use crate::error::LoadFault;
-use crate::folder::{HuggingFace, Recipe, Translation};
+use crate::folder::{DECODER, HuggingFace, Recipe, Translation, of_decoder};
 use crate::rope::RopeSpec;
 use crate::spec::{Dimensions, LayerSpec, ModelSpec};
 use forthwith_core::metadata::Value;
@@ -16,10 +16,12 @@ use forthwith_core::metadata::Value;
 pub(super) const ARCHITECTURE: Architecture = Architecture {
     names: &["smollm3"],
     hugging_face: HuggingFace {
-        classes: &["SmolLM3ForCausalLM"],
+        stems: &["SmolLM3"],
+        tasks: DECODER,
         names: &[],
         recipe: |_| Recipe::Stored,
         config: translate,
+        head: of_decoder,
     },
     read_config,
     build: llama::build,

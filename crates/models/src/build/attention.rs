@@ -3,7 +3,7 @@
 use super::{Part, ProgramBuilder, layer_name};
 use crate::error::LoadFault;
 use forthwith_core::program::{
-    Attention, KvLayer, Linear, Phase, ProjectionResidual, QkvProjection,
+    Attention, KvLayer, Linear, Phase, ProjectionResidual, QkvProjection, RelativeBias,
 };
 
 /// The norms of attention, by their names in a layer.
@@ -15,6 +15,8 @@ pub(crate) struct AttentionNorms {
     pub(crate) heads: HeadNorms,
     /// Of the output, before it joins the residual.
     pub(crate) post: Option<&'static str>,
+    /// Of the residual, after the output has joined it.
+    pub(crate) sum: Option<&'static str>,
 }
 
 /// What the norms of queries and keys cover.
@@ -34,6 +36,7 @@ impl AttentionNorms {
         pre: Some("attn_norm"),
         heads: HeadNorms::None,
         post: None,
+        sum: None,
     };
 }
 
@@ -101,6 +104,8 @@ pub(crate) fn attend(
         rope: layer_spec.rope,
         scale: layer_spec.attention_scale,
         softcap: layer_spec.attention_softcap,
+        causal: spec.causal,
+        relative_bias: relative_bias(builder)?,
     };
     builder.push(Phase::Attention(attention));
 
@@ -109,9 +114,23 @@ pub(crate) fn attend(
         projection: builder.linear(&layer_name(layer, "attn_output"), hidden, query_rows)?,
         post_norm: builder.optional_norm(layer, norms.post, hidden)?,
         scale: spec.residual_scale,
+        sum_norm: builder.optional_norm(layer, norms.sum, hidden)?,
     };
     builder.push(Phase::OutputResidual(output));
     Ok(())
+}
+
+/// The bias of scores that all layers share, where the file has it.
+fn relative_bias(builder: &mut ProgramBuilder<'_>) -> Result<Option<RelativeBias>, LoadFault> {
+    const NAME: &str = "relative_attention_bias.weight";
+    let Some(buckets) = builder.rows_of(NAME) else {
+        return Ok(None);
+    };
+    let heads = builder.spec().dimensions.heads;
+    Ok(Some(RelativeBias {
+        table: builder.matrix(NAME, buckets, heads)?,
+        max_distance: 128,
+    }))
 }
 
 /// The three projections, from tensors of their own or from one that holds them in this order.

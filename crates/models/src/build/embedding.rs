@@ -8,16 +8,28 @@ use forthwith_core::program::{Embed, Phase};
 pub(super) const TABLE: &str = "token_embd.weight";
 
 const POSITIONS: &str = "position_embd.weight";
+const TOKEN_TYPES: &str = "token_types.weight";
+const NORM: &str = "token_embd_norm";
 
-/// Writes `residual = scale · table[token]`, and adds a row for each position where the file has
-/// them.
+/// Writes `residual = scale · table[token]`, and adds a row for each position and each type of token
+/// and norms the sum where the file has them.
 pub(crate) fn embed(builder: &mut ProgramBuilder<'_>) -> Result<(), LoadFault> {
     let spec = builder.spec();
     let (vocab, hidden) = (spec.dimensions.vocab, spec.dimensions.hidden);
     let context = spec.dimensions.context.get();
     let table = builder.matrix(TABLE, vocab, hidden)?;
     let positions = if builder.has(POSITIONS) {
-        Some(builder.matrix(POSITIONS, context, hidden)?)
+        Some(builder.first_rows(POSITIONS, context, hidden)?)
+    } else {
+        None
+    };
+    let token_types = if builder.has(TOKEN_TYPES) {
+        Some(builder.table(TOKEN_TYPES, hidden)?)
+    } else {
+        None
+    };
+    let norm = if builder.has(&format!("{NORM}.weight")) {
+        Some(builder.norm(NORM, hidden)?)
     } else {
         None
     };
@@ -25,6 +37,8 @@ pub(crate) fn embed(builder: &mut ProgramBuilder<'_>) -> Result<(), LoadFault> {
         table,
         scale: spec.embedding_scale,
         positions,
+        token_types,
+        norm,
     }));
     Ok(())
 }

@@ -11,6 +11,8 @@ pub(crate) struct FeedForwardNorms {
     pub(crate) pre: Option<&'static str>,
     /// Of the output, before it joins the residual.
     pub(crate) post: Option<&'static str>,
+    /// Of the residual, after the output has joined it.
+    pub(crate) sum: Option<&'static str>,
 }
 
 impl FeedForwardNorms {
@@ -18,6 +20,7 @@ impl FeedForwardNorms {
     pub(crate) const PRE: Self = Self {
         pre: Some("ffn_norm"),
         post: None,
+        sum: None,
     };
 }
 
@@ -57,7 +60,7 @@ pub(crate) fn gated(
         up,
         activation,
     }));
-    down(builder, layer, norms.post)
+    down(builder, layer, norms)
 }
 
 /// Writes the first phase of a plain feed-forward layer.
@@ -82,14 +85,15 @@ pub(crate) fn plain_up(
 pub(crate) fn down(
     builder: &mut ProgramBuilder<'_>,
     layer: usize,
-    post: Option<&str>,
+    norms: FeedForwardNorms,
 ) -> Result<(), LoadFault> {
     let dimensions = &builder.spec().dimensions;
     let (hidden, inner) = (dimensions.hidden, dimensions.feed_forward);
     let down = ProjectionResidual {
         projection: builder.linear(&layer_name(layer, "ffn_down"), hidden, inner)?,
-        post_norm: builder.optional_norm(layer, post, hidden)?,
+        post_norm: builder.optional_norm(layer, norms.post, hidden)?,
         scale: builder.spec().residual_scale,
+        sum_norm: builder.optional_norm(layer, norms.sum, hidden)?,
     };
     builder.push(Phase::DownResidual(down));
     Ok(())

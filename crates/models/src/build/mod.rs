@@ -2,14 +2,16 @@
 
 pub(crate) mod attention;
 pub(crate) mod embedding;
+pub(crate) mod encoder;
 pub(crate) mod head;
 pub(crate) mod mlp;
 
 use crate::error::LoadFault;
-use crate::rope::RopeSpec;
+use crate::rope::{LongRope, RopeScaling, RopeSpec};
 use crate::spec::ModelSpec;
 use forthwith_core::program::{KvLayer, Linear, Norm, Phase, Program, Rope, WeightId, WeightSpec};
 use forthwith_core::shape::{TensorView, WeightSource};
+use forthwith_core::units::Tokens;
 use forthwith_weights::WeightFile;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,7 +34,11 @@ pub(crate) struct ProgramBuilder<'a> {
 
 impl<'a> ProgramBuilder<'a> {
     /// Starts a program and computes the spec's rotary embeddings.
-    pub(crate) fn new(file: &'a WeightFile, spec: &'a ModelSpec) -> Result<Self, LoadFault> {
+    pub(crate) fn new(
+        file: &'a WeightFile,
+        spec: &'a ModelSpec,
+        context: Tokens,
+    ) -> Result<Self, LoadFault> {
         let mut builder = Self {
             file,
             spec,
@@ -44,7 +50,7 @@ impl<'a> ProgramBuilder<'a> {
             phases: Vec::new(),
         };
         for rope in &spec.ropes {
-            let factors = builder.rope_factors(rope)?;
+            let factors = builder.rope_factors(rope, context)?;
             builder.ropes.push(rope.rope(factors.as_deref()));
         }
         Ok(builder)
@@ -58,8 +64,13 @@ impl<'a> ProgramBuilder<'a> {
         self.phases.push(phase);
     }
 
-    /// Adds the cache of one attention layer and returns its index.
+    /// Adds the cache of one attention layer and returns its index. Where a step computes whole texts
+    /// nothing is kept, and layers of one shape take turns with one cache.
     pub(crate) fn push_kv_layer(&mut self, layer: KvLayer) -> usize {
+        let same = self.kv_layers.iter().position(|other| *other == layer);
+        if let Some(same) = same.filter(|_| !self.spec.causal) {
+            return same;
+        }
         self.kv_layers.push(layer);
         self.kv_layers.len() - 1
     }
@@ -78,6 +89,29 @@ impl<'a> ProgramBuilder<'a> {
     ) -> Result<WeightId, LoadFault> {
         let view = self.view(name, rows, cols)?;
         Ok(self.take(name, 0, (rows, cols), &view))
+    }
+
+    /// Takes the first rows of the matrix of that name.
+    pub(crate) fn first_rows(
+        &mut self,
+        name: &str,
+        rows: usize,
+        cols: usize,
+    ) -> Result<WeightId, LoadFault> {
+        let stored = self.file.tensor(name).map_or(rows, |view| view.rows);
+        let view = self.view(name, stored.max(rows), cols)?;
+        Ok(self.take(name, 0, (rows, cols), &view))
+    }
+
+    /// Takes all of a matrix of so many columns; a single row is a vector.
+    pub(crate) fn table(&mut self, name: &str, cols: usize) -> Result<WeightId, LoadFault> {
+        let rows = self.file.tensor(name).map_or(1, |view| view.rows.max(1));
+        self.matrix(name, rows, cols)
+    }
+
+    /// The rows of a tensor, if the file has it.
+    pub(crate) fn rows_of(&self, name: &str) -> Option<usize> {
+        self.file.tensor(name).map(|view| view.rows)
     }
 
     /// Takes the matrix `<stem>.weight` and, where the file has one, `<stem>.bias`.
@@ -198,15 +232,43 @@ impl<'a> ProgramBuilder<'a> {
         })
     }
 
-    fn rope_factors(&mut self, rope: &RopeSpec) -> Result<Option<Vec<f32>>, LoadFault> {
+    fn rope_factors(
+        &mut self,
+        rope: &RopeSpec,
+        context: Tokens,
+    ) -> Result<Option<Vec<f32>>, LoadFault> {
+        if let RopeScaling::Long(long) = &rope.scaling {
+            return self.long_factors(long, rope.rotated / 2, context);
+        }
         let Some(name) = rope.factors.filter(|name| self.has(name)) else {
             return Ok(None);
         };
-        let factors = self.view(name, 1, rope.rotated / 2)?.to_f32();
+        self.factors(name, rope.rotated / 2).map(Some)
+    }
+
+    /// The list for short or for long contexts, of the metadata or of two tensors.
+    fn long_factors(
+        &mut self,
+        long: &LongRope,
+        pairs: usize,
+        context: Tokens,
+    ) -> Result<Option<Vec<f32>>, LoadFault> {
+        const NAMES: [&str; 2] = ["rope_factors_short.weight", "rope_factors_long.weight"];
+        let which = usize::from(context.get() > long.original_context);
+        if let Some(lists) = &long.lists {
+            return Ok(Some(lists[which].clone()));
+        }
+        let lists = NAMES.map(|name| self.factors(name, pairs));
+        let [short, long] = lists;
+        Ok(Some(if which == 0 { short? } else { long? }))
+    }
+
+    fn factors(&mut self, name: &'static str, pairs: usize) -> Result<Vec<f32>, LoadFault> {
+        let factors = self.view(name, 1, pairs)?.to_f32();
         let usable = |factor: f32| factor.is_finite() && factor > 0.0;
         check_all(name, &factors, "finite and positive", usable)?;
         self.absorbed.insert(name);
-        Ok(Some(factors))
+        Ok(factors)
     }
 
     fn view(&self, name: &str, rows: usize, cols: usize) -> Result<TensorView<'a>, LoadFault> {

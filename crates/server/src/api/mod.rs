@@ -2,3 +2,4 @@
 
 pub(crate) mod native;
 pub(crate) mod openai;
+pub(crate) mod texts;

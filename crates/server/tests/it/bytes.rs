@@ -69,7 +69,7 @@ impl Executor for Script {
             .flat_map(|segment| segment.position..segment.position + segment.tokens);
         let positions: Vec<usize> = positions.collect();
         logits.clear();
-        for &row in input.logit_rows {
+        for &row in input.output_rows {
             let start = logits.len();
             logits.resize(start + VOCAB as usize, f32::NEG_INFINITY);
             let said = TEXT.as_bytes()[positions[row] % TEXT.len()];

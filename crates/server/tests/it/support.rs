@@ -12,7 +12,7 @@ use forthwith_core::request::SamplingParams;
 use forthwith_core::units::{BlockId, Blocks, Tokens};
 use forthwith_engine::{Engine, EngineConfig, EngineHandle};
 use forthwith_models::toy::Toy;
-use forthwith_server::{AppState, Identity, ServedModel, ServerConfig, Stamps, router};
+use forthwith_server::{AppState, Identity, Purpose, ServedModel, ServerConfig, Stamps, router};
 use forthwith_text::{ChatTemplate, Tokenizer};
 use serde_json::Value;
 use tower::ServiceExt;
@@ -215,6 +215,7 @@ pub(crate) fn served(
             kv_format: "f16".to_owned(),
             template: None,
         },
+        purpose: Purpose::Generate,
         warnings: Vec::new(),
     }
 }

@@ -82,13 +82,14 @@ impl Crowd {
                 tokens: count,
                 position,
                 blocks,
+                second_from: None,
             })
             .collect();
         let last: Vec<usize> = (0..rows).map(|row| (row + 1) * count - 1).collect();
         let input = StepInput {
             tokens: &tokens,
             segments: &segments,
-            logit_rows: &last,
+            output_rows: &last,
         };
         let done = self.cpu.step(&input, &mut self.logits);
         done.map_err(Failure::failed)

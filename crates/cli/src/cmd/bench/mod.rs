@@ -8,13 +8,14 @@ use crate::error::Failure;
 use crate::progress::Reporter;
 use crate::select::{Compute, available_memory};
 use crowd::Crowd;
-use forthwith_core::program::Program;
+use forthwith_core::program::{Output, Program};
 use forthwith_core::units::{Blocks, Bytes, Tokens};
 use forthwith_cpu::{
     BLOCK_SIZE, Cpu, CpuConfig, PHASE_NAMES, Roof, RoofMeter, kv_block_bytes, weight_bytes,
     workspace_bytes,
 };
 use forthwith_hub::{Located, Progress as _};
+use forthwith_models::Overrides;
 use serde::Serialize;
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -85,8 +86,13 @@ pub(crate) fn run(args: &BenchArgs, shared: &SharedArgs) -> Result<(), Failure> 
     for warning in compute.warnings() {
         reporter.note(&format!("warning: {warning}"));
     }
-    let file = forthwith_weights::open(&path)?;
+    let file = crate::load::open(&path, Overrides::default(), &compute, &reporter)?;
     let program = Arc::new(forthwith_models::build(&file)?);
+    if program.output() != Output::Logits {
+        return Err(Failure::bad_input(
+            "`bench engine` measures models that generate; this one answers with vectors",
+        ));
+    }
     let config = config(args, &compute, &program)?;
     reporter.note(&format!("{}: {compute}", path.display()));
     let cpu = Cpu::load(Arc::clone(&program), &file, &config, &|_, _| ());

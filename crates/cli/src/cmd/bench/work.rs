@@ -50,7 +50,7 @@ impl Work {
                 | Phase::DownResidual(_)
                 | Phase::GateUp(_)
                 | Phase::Up(_) => add(all),
-                Phase::Logits(_) => add(rows),
+                Phase::Logits(_) | Phase::Pool(_) => add(rows),
                 Phase::Attention(phase) => {
                     let layer = self.program.kv_layers[phase.layer];
                     let window = layer

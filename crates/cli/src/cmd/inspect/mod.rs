@@ -20,7 +20,7 @@ pub(crate) fn run(args: &InspectArgs, shared: &SharedArgs) -> Result<(), Failure
             print(&counts, args.json, |out| counts.write(out))
         }
         Located::File { path, .. } => {
-            let file = forthwith_weights::open(&path)?;
+            let file = forthwith_models::open(&path)?;
             let report = Report::of(&file);
             print(&report, args.json, |out| text::write(&report, out))?;
             report

@@ -2,7 +2,7 @@
 
 use forthwith_core::program::{GateUp, Phase, Program, Up};
 use forthwith_core::units::TokenId;
-use forthwith_text::{ChatTemplate, Tokenizer};
+use forthwith_text::{ChatTemplate, TemplateError, Tokenizer, TokenizerError};
 use forthwith_weights::WeightFile;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -78,6 +78,25 @@ pub(super) struct Tensor {
     cols: usize,
 }
 
+/// The tokenizer of a GGUF file or a model's folder.
+fn tokenizer_of(file: &WeightFile) -> Result<Tokenizer, TokenizerError> {
+    if file.path().is_dir() {
+        return Tokenizer::from_folder(file.path());
+    }
+    Tokenizer::from_gguf(file.metadata())
+}
+
+/// The chat template of a GGUF file or a model's folder.
+fn template_of(
+    file: &WeightFile,
+    tokenizer: &Tokenizer,
+) -> Result<Option<ChatTemplate>, TemplateError> {
+    if file.path().is_dir() {
+        return ChatTemplate::from_folder(file.path(), tokenizer);
+    }
+    ChatTemplate::from_gguf(file.metadata(), tokenizer)
+}
+
 impl Report {
     pub(super) fn of(file: &WeightFile) -> Self {
         let mut problems = Vec::new();
@@ -85,11 +104,9 @@ impl Report {
         let program = forthwith_models::build(file)
             .map_err(|error| keep(&error))
             .ok();
-        let tokenizer = Tokenizer::from_gguf(file.metadata())
-            .map_err(|error| keep(&error))
-            .ok();
+        let tokenizer = tokenizer_of(file).map_err(|error| keep(&error)).ok();
         let template = tokenizer.as_ref().and_then(|tokenizer| {
-            ChatTemplate::from_gguf(file.metadata(), tokenizer)
+            template_of(file, tokenizer)
                 .map_err(|error| keep(&error))
                 .ok()
                 .flatten()

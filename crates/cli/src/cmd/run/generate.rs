@@ -98,6 +98,9 @@ impl<'a> Generator<'a> {
                     return Ok(answer);
                 }
                 Some(Event::Failed(message)) => return Err(Failure::failed(message)),
+                Some(Event::Vectors(_) | Event::Scores(_)) => {
+                    return Err(Failure::failed("the engine answered with numbers"));
+                }
                 None => {}
             }
             if self.interrupted.load(Ordering::Relaxed) {
@@ -138,7 +141,7 @@ impl<'a> Generator<'a> {
         }
         let reason = match finished.reason {
             FinishReason::End(_) => "the model ended it",
-            FinishReason::Length => "it reached its length",
+            FinishReason::Length | FinishReason::Complete => "it reached its length",
             FinishReason::Cancelled => "it was cancelled",
             FinishReason::QueueTimeout => "it waited too long for its turn",
             FinishReason::TimeLimit => "its time was over",

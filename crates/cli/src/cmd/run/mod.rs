@@ -13,6 +13,7 @@ use crate::select::Compute;
 use forthwith_core::request::SamplingParams;
 use forthwith_core::units::TokenId;
 use forthwith_hub::Progress as _;
+use forthwith_server::Purpose;
 use forthwith_text::{ChatMessage, RenderOptions};
 use generate::{Generator, Prompt};
 use std::io::{self, IsTerminal as _, Read as _};
@@ -33,8 +34,15 @@ pub(crate) fn run(args: &RunArgs, shared: &SharedArgs) -> Result<(), Failure> {
         schedule: Schedule::alone(),
         chat_template: args.chat_template.clone(),
         identify: false,
+        overrides: forthwith_models::Overrides::default(),
     };
     let model = load(&args.model, &shared.hub(), &settings, &reporter)?;
+    if model.purpose != Purpose::Generate {
+        return Err(Failure::bad_input(format_args!(
+            "the model `{}` generates no text; use `forthwith embed`, `rerank` or `classify`",
+            model.id
+        )));
+    }
     for warning in &model.warnings {
         reporter.note(&format!("warning: {warning}"));
     }

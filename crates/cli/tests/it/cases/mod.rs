@@ -16,6 +16,7 @@ mod sampling;
 mod stops;
 mod streams;
 mod text;
+mod vectors;
 
 use super::real_model;
 use super::server::Server;

@@ -86,7 +86,7 @@ fn attend(
     isa: IsaChoice,
     queries: &[Query],
     rows: &[f32],
-    scoring: Scoring,
+    (scoring, bias): (Scoring, Option<&[f32]>),
 ) -> Vec<Vec<f32>> {
     let size = case.head_dim + 2;
     let mut totals = vec![0.0; queries.len() * size];
@@ -105,6 +105,7 @@ fn attend(
             blocks: &case.blocks,
             split,
             scoring,
+            bias,
             states: &mut next,
             opened: &mut opened,
         });
@@ -137,6 +138,7 @@ proptest! {
         group in 1_usize..4,
         window in prop_oneof![Just(None), (1_usize..700).prop_map(Some)],
         softcap in prop_oneof![Just(None), Just(Some(2.0_f32))],
+        (ahead, biased) in (any::<bool>(), any::<bool>()),
         seed in 0_usize..10_000,
     ) {
         let mut case = case(format, head_dim, start + tokens, seed);
@@ -146,22 +148,29 @@ proptest! {
             .collect();
         let queries: Vec<Query> = (0..tokens * group)
             .map(|q| {
-                let range = visible(start + q / group, window);
-                Query { start: q * head_dim, first: range.start, end: range.end }
+                let position = start + q / group;
+                let range = visible(position, window, ahead.then_some(start + tokens));
+                let bias = q % group * 2400 + 1200 - position;
+                Query { start: q * head_dim, first: range.start, end: range.end, bias }
             })
             .collect();
-        let together = attend(&mut case, IsaChoice::best(), &queries, &rows, scoring);
+        let numbers: Vec<f32> = (0..3 * 2400).map(|at| noise(seed ^ (at + 77))).collect();
+        let bias = biased.then_some(&numbers[..]);
+        let together = attend(&mut case, IsaChoice::best(), &queries, &rows, (scoring, bias));
         for (q, query) in queries.iter().enumerate() {
             let range = query.first..query.end;
             let keys: Vec<&[f32]> = case.keys[range.clone()].iter().map(Vec::as_slice).collect();
-            let values: Vec<&[f32]> = case.values[range].iter().map(Vec::as_slice).collect();
+            let values: Vec<&[f32]> =
+                case.values[range.clone()].iter().map(Vec::as_slice).collect();
+            let added = bias.map(|bias| &bias[query.bias..][range]);
             let values_of_query = &rows[query.start..query.start + head_dim];
-            let want = reference(values_of_query, &keys, &values, scoring);
+            let want = reference(values_of_query, &keys, &values, scoring, added);
             for (got, want) in together[q].iter().zip(&want) {
                 prop_assert!((got - want).abs() < 1e-5, "{got} {want}");
             }
             for isa in IsaChoice::available() {
-                let alone = attend(&mut case, isa, std::slice::from_ref(query), &rows, scoring);
+                let query_alone = std::slice::from_ref(query);
+                let alone = attend(&mut case, isa, query_alone, &rows, (scoring, bias));
                 let bits = |row: &[f32]| row.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
                 prop_assert_eq!(bits(&alone[0]), bits(&together[q]), "query {} on {:?}", q, isa);
             }
@@ -183,12 +192,19 @@ fn check_blindness(format: KvFormat) {
         start: 0,
         first: 3,
         end: 20,
+        bias: 0,
     };
     let scoring = Scoring {
         scale: 0.25,
         softcap: None,
     };
-    let before = attend(&mut case, IsaChoice::best(), &[query], &values, scoring);
+    let before = attend(
+        &mut case,
+        IsaChoice::best(),
+        &[query],
+        &values,
+        (scoring, None),
+    );
     let poison = [f32::NAN; 16];
     let view = case.cache.layers().layer(0);
     for position in (0..3).chain(20..40) {
@@ -197,7 +213,13 @@ fn check_blindness(format: KvFormat) {
         unsafe { view.write(IsaChoice::best(), place, &poison, &poison) };
     }
     assert_eq!(
-        attend(&mut case, IsaChoice::best(), &[query], &values, scoring),
+        attend(
+            &mut case,
+            IsaChoice::best(),
+            &[query],
+            &values,
+            (scoring, None)
+        ),
         before
     );
 }
@@ -222,13 +244,14 @@ fn what_a_query_sees_shows_when_it_is_not_finite() {
                 start: 0,
                 first: 3,
                 end: 20,
+                bias: 0,
             };
             let scoring = Scoring {
                 scale: 0.25,
                 softcap: None,
             };
             for isa in IsaChoice::available() {
-                let seen = attend(&mut case, isa, &[query], &values, scoring);
+                let seen = attend(&mut case, isa, &[query], &values, (scoring, None));
                 let shown = seen[0].iter().any(|value| !value.is_finite());
                 assert!(shown, "{format} on {isa:?}: key {key}, value {value}");
             }

@@ -51,6 +51,10 @@ fn soften<I: Isa>(isa: I, largest: f32, scores: &mut [f32; BLOCK]) -> f32 {
 pub(super) struct BlockTile<'a, S> {
     /// What queries point into.
     pub(super) rows: &'a [f32],
+    /// What is added to scores, by [`Query::bias`] and position.
+    pub(super) bias: Option<&'a [f32]>,
+    /// The block's first position.
+    pub(super) start: usize,
     /// `[head_dim][32]`, then scales
     pub(super) keys: &'a [u8],
     /// `[32][head_dim]`, then scales
@@ -99,7 +103,8 @@ impl<S: Store> BlockTile<'_, S> {
         let mut weights = self.scores::<I, Q>(isa, queries);
         let mut largest = [0.0; Q];
         for q in 0..Q {
-            largest[q] = self.scale_scores(isa, scoring, &mut weights[q]);
+            let bias = self.bias.map(|bias| &bias[queries[q].bias + self.start..]);
+            largest[q] = self.scale_scores(isa, (scoring, bias), &mut weights[q]);
         }
         let mut decay = [0.0; Q];
         for q in 0..Q {
@@ -198,17 +203,32 @@ impl<S: Store> BlockTile<'_, S> {
 
     /// Scales scores, hides those that are not visible and returns the largest.
     #[inline(always)]
-    fn scale_scores<I: Isa>(self, isa: I, scoring: Scoring, scores: &mut [f32; BLOCK]) -> f32 {
+    fn scale_scores<I: Isa>(
+        self,
+        isa: I,
+        (scoring, bias): (Scoring, Option<&[f32]>),
+        scores: &mut [f32; BLOCK],
+    ) -> f32 {
         let lanes = isa.wide();
         let scale = lanes.splat(scoring.scale);
+        let bias = bias.map(|bias| bias[..BLOCK].as_chunks::<16>().0);
         let mut scaled = [scale; 2];
-        for (chunk, scaled) in scores.as_chunks_mut::<16>().0.iter_mut().zip(&mut scaled) {
+        for (half, (chunk, scaled)) in scores
+            .as_chunks_mut::<16>()
+            .0
+            .iter_mut()
+            .zip(&mut scaled)
+            .enumerate()
+        {
             // SAFETY: a chunk holds sixteen floats.
             unsafe {
                 let mut score = lanes.mul(lanes.load(chunk.as_ptr()), scale);
                 if let Some(cap) = scoring.softcap {
                     let cap = lanes.splat(cap);
                     score = lanes.mul(cap, tanh(lanes, lanes.div(score, cap)));
+                }
+                if let Some(bias) = bias {
+                    score = lanes.add(score, lanes.load(bias[half].as_ptr()));
                 }
                 lanes.store(chunk.as_mut_ptr(), score);
                 *scaled = score;
@@ -369,9 +389,16 @@ mod tests {
         #[inline(always)]
         fn run<I: Isa>(self, isa: I) -> Self::Output {
             let (start, first, end) = (0, self.tile.first, self.tile.end);
-            let query = Query { start, first, end };
+            let query = Query {
+                start,
+                first,
+                end,
+                bias: 0,
+            };
             let [mut scores] = self.tile.scores::<I, 1>(isa, &[query]);
-            let largest = self.tile.scale_scores(isa, self.scoring, &mut scores);
+            let largest = self
+                .tile
+                .scale_scores(isa, (self.scoring, None), &mut scores);
             (scores, largest)
         }
     }
@@ -394,7 +421,10 @@ mod tests {
             for isa in IsaChoice::available() {
                 let (rows, keys, values) = (&query[..], &bytes[..], &bytes[..]);
                 let (next, store) = (None, PhantomData);
-                let tile = BlockTile { rows, keys, values, head_dim: 24, first, end, next, store };
+                let (bias, start, head_dim) = (None, 0, 24);
+                let tile = BlockTile {
+                    rows, bias, start, keys, values, head_dim, first, end, next, store,
+                };
                 let (scores, largest) = isa.run(Scores { tile, scoring });
                 for (position, (got, want)) in scores.iter().zip(&want).enumerate() {
                     if !(first..end).contains(&position) {

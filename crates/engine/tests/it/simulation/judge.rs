@@ -61,7 +61,7 @@ impl World<'_> {
             let finished = match last {
                 Event::Finished(finished) => Some(finished),
                 Event::Failed(_) => None,
-                Event::Token(_) => panic!("the last event ends the request"),
+                _ => panic!("the last event ends the request"),
             };
             let prompt = asked.request.prompt().len() as u64;
             prompts.add(prompt, !tokens.is_empty(), finished);
@@ -69,6 +69,7 @@ impl World<'_> {
                 Some(FinishReason::Cancelled) => &mut expected.cancelled,
                 Some(FinishReason::End(_)) => &mut expected.finished_end,
                 Some(FinishReason::Length) => &mut expected.finished_length,
+                Some(FinishReason::Complete) => &mut expected.finished_texts,
                 Some(FinishReason::QueueTimeout) => {
                     assert!(tokens.is_empty() && asked.may_expire());
                     &mut expected.expired

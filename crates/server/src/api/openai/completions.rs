@@ -49,10 +49,10 @@ struct Own {
 
 /// One or several prompts, each text or token ids.
 #[derive(Debug)]
-struct Prompts(Vec<Prompt>);
+pub(crate) struct Prompts(pub(crate) Vec<Prompt>);
 
 #[derive(Debug)]
-enum Prompt {
+pub(crate) enum Prompt {
     Text(String),
     Tokens(Vec<TokenId>),
 }

@@ -167,6 +167,49 @@ pub(crate) const COMPLETIONS: &Table = &[
     ("prompt_embeds", ABSENT),
 ];
 
+/// What every endpoint for texts understands.
+pub(crate) const TEXTS: &Table = &[
+    ("model", Works),
+    ("truncate_prompt_tokens", Works),
+    ("cache_salt", Works),
+    ("priority", Works),
+    ("max_queue_time", Works),
+    ("max_time_ms", Works),
+    ("user", Label),
+    ("metadata", Label),
+    ("request_id", Label),
+];
+
+/// What `/v1/embeddings` understands besides.
+pub(crate) const EMBEDDINGS: &Table = &[
+    ("input", Works),
+    ("encoding_format", Works),
+    ("dimensions", Works),
+    ("add_special_tokens", TRUE),
+];
+
+/// What `/v1/rerank` understands besides.
+pub(crate) const RERANK: &Table = &[
+    ("query", Works),
+    ("documents", Works),
+    ("top_n", Works),
+    ("return_documents", Works),
+    ("max_chunks_per_doc", ABSENT),
+    ("max_tokens_per_doc", ABSENT),
+    ("rank_fields", ABSENT),
+];
+
+/// What `/v1/score` understands besides.
+pub(crate) const SCORE: &Table = &[("text_1", Works), ("text_2", Works)];
+
+/// What `/v1/classify` understands besides.
+pub(crate) const CLASSIFY: &Table = &[
+    ("input", Works),
+    ("labels", Works),
+    ("instruction", Works),
+    ("label_score", Works),
+];
+
 /// Walks over an object once and finds the first field that may not be there.
 pub(crate) struct Audit<'a> {
     tables: &'a [&'a Table],
@@ -266,7 +309,16 @@ mod tests {
 
     #[test]
     fn every_allowed_value_is_json() {
-        for (name, standing) in [GENERATION, CHAT, COMPLETIONS].into_iter().flatten() {
+        let all = [
+            GENERATION,
+            CHAT,
+            COMPLETIONS,
+            TEXTS,
+            EMBEDDINGS,
+            RERANK,
+            CLASSIFY,
+        ];
+        for (name, standing) in all.into_iter().flatten() {
             if let Only(values) = standing {
                 for value in *values {
                     assert!(
@@ -280,8 +332,16 @@ mod tests {
 
     #[test]
     fn no_name_is_listed_twice_for_an_endpoint() {
-        for own in [CHAT, COMPLETIONS] {
-            let mut names: Vec<&str> = GENERATION.iter().chain(own).map(|row| row.0).collect();
+        let pairs = [
+            (GENERATION, CHAT),
+            (GENERATION, COMPLETIONS),
+            (TEXTS, EMBEDDINGS),
+            (TEXTS, RERANK),
+            (TEXTS, SCORE),
+            (TEXTS, CLASSIFY),
+        ];
+        for (shared, own) in pairs {
+            let mut names: Vec<&str> = shared.iter().chain(own).map(|row| row.0).collect();
             let count = names.len();
             names.sort_unstable();
             names.dedup();
@@ -306,7 +366,17 @@ mod tests {
     #[test]
     fn the_guide_lists_every_field_with_its_standing() {
         let guide = include_str!("../../../../../docs/guide/http-api.md");
-        for table in [GENERATION, CHAT, COMPLETIONS] {
+        let tables = [
+            GENERATION,
+            CHAT,
+            COMPLETIONS,
+            TEXTS,
+            EMBEDDINGS,
+            RERANK,
+            SCORE,
+            CLASSIFY,
+        ];
+        for table in tables {
             let page = page(table);
             assert!(
                 guide.contains(&page),

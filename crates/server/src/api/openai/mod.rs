@@ -4,6 +4,7 @@ pub(crate) mod body;
 pub(crate) mod call;
 pub(crate) mod chat;
 pub(crate) mod completions;
+pub(crate) mod embeddings;
 pub(crate) mod fields;
 pub(crate) mod logprobs;
 pub(crate) mod messages;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::wire::{Integer, Number, Strings, Whole};
 use crate::error::ApiError;
-use crate::loader::ServedModel;
+use crate::loader::{Purpose, ServedModel};
 use crate::state::Stamps;
 
 /// The most choices of one prompt.
@@ -38,7 +38,7 @@ pub(crate) struct Written {
     n: Option<Whole>,
     stream: Option<bool>,
     stream_options: Option<StreamOptions>,
-    cache_salt: Option<String>,
+    pub(crate) cache_salt: Option<String>,
     priority: Option<Integer>,
     max_queue_time: Option<Number>,
     max_ttft_ms: Option<Whole>,
@@ -87,6 +87,9 @@ impl Written {
         model: &ServedModel,
         stamps: &dyn Stamps,
     ) -> Result<Options, ApiError> {
+        if model.purpose != Purpose::Generate {
+            return Err(model.wrong_purpose());
+        }
         let stream = self.stream.unwrap_or(false);
         let include_usage = self.include_usage(stream)?;
         let seed = self
@@ -173,7 +176,7 @@ impl Written {
         Ok(options.include_usage.unwrap_or(false))
     }
 
-    fn scheduling(&self) -> Result<Scheduling, ApiError> {
+    pub(crate) fn scheduling(&self) -> Result<Scheduling, ApiError> {
         let priority = self.priority.map_or(0, |priority| priority.0);
         let priority = i32::try_from(priority).map_err(|_| {
             let message = format!(
