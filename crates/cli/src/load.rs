@@ -1,18 +1,20 @@
 //! From a model's name to an engine that answers.
 
+mod sizing;
+
 use crate::error::Failure;
 use crate::pages::HugePages;
 use crate::progress::Reporter;
+use crate::round_trip;
 use crate::schedule::Schedule;
 use crate::select::{Compute, available_memory};
+use crate::stopwatch::Stopwatch;
 use forthwith_core::clock::SystemClock;
 use forthwith_core::executor::{Executor, KvGeometry};
 use forthwith_core::program::{Output, Program};
 use forthwith_core::units::{Blocks, Bytes, TokenId, Tokens};
-use forthwith_cpu::{
-    BLOCK_SIZE, Cpu, CpuConfig, KvFormat, expansions, kv_block_bytes, weight_bytes, workspace_bytes,
-};
-use forthwith_engine::budget::{KvMemory, Ledger, MemoryNeeds, sampling_bytes};
+use forthwith_cpu::{Cpu, CpuConfig, KvFormat, expansions};
+use forthwith_engine::budget::{KvMemory, Ledger, MemoryNeeds};
 use forthwith_engine::{Engine, EngineConfig, EngineHandle};
 use forthwith_hub::{Hub, Located, Progress as _};
 use forthwith_models::toy::Toy;
@@ -20,9 +22,11 @@ use forthwith_models::{Overrides, RopeScaling, Scoring, TextModel};
 use forthwith_server::Purpose;
 use forthwith_text::{ChatTemplate, Tokenizer};
 use forthwith_weights::{Requantized, WeightFile};
+use sizing::Sizing;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 /// Left for everything that is not weights, cache or workspace.
 const RESERVE: Bytes = Bytes::new(256 << 20);
@@ -30,8 +34,6 @@ const RESERVE: Bytes = Bytes::new(256 << 20);
 const KV_SHARE: u8 = 50;
 /// Blocks of the toy's cache.
 const TOY_BLOCKS: Blocks = Blocks::new(1024);
-/// Tokens of a text where a step computes it as a whole and nothing else is said.
-const WHOLE_TEXT: Tokens = Tokens::new(8192);
 /// The longest chat template that is read from a file.
 const MAX_TEMPLATE: u64 = 256 << 10;
 
@@ -66,6 +68,8 @@ pub(crate) struct LoadedModel {
     pub(crate) digest: Option<String>,
     /// What a user should know.
     pub(crate) warnings: Vec<String>,
+    /// From its name to an engine that takes requests.
+    pub(crate) load_time: Duration,
 }
 
 /// Finds, reads and loads a model, telling `reporter` what it does.
@@ -113,6 +117,7 @@ fn load_toy(settings: &LoadSettings, reporter: &Reporter) -> Result<LoadedModel,
         purpose: Purpose::Generate,
         kv_format: settings.compute.kv_format,
         digest: None,
+        load_time: Duration::ZERO,
     })
 }
 
@@ -122,6 +127,7 @@ fn load_file(
     settings: &LoadSettings,
     reporter: &Reporter,
 ) -> Result<LoadedModel, Failure> {
+    let mut watch = Stopwatch::start();
     let file = open(path, settings.overrides, &settings.compute, reporter)?;
     let digest = settings.identify.then(|| Hashing::begin(file.paths()));
     let trained = forthwith_models::build(&file)?;
@@ -133,21 +139,19 @@ fn load_file(
         forthwith_models::build_for(&file, context)?
     };
     let program = Arc::new(program);
+    watch.lap("open");
     let tokenizer = tokenizer(&file, &program)?;
     let template = chat_template(settings, Some(&file), &tokenizer)?;
+    watch.lap("tokenizer");
     let mut warnings = compute.warnings();
     warnings.extend(settings.schedule.warnings());
     warnings.extend(sizing.warnings(&program));
     warnings.extend(ignored_keys(&file)?);
-    let ledger = sizing.ledger(&program, settings)?;
-    if ledger.total() > ledger.available {
-        warnings.push(format!(
-            "this needs {} of memory, {} are free: the machine may swap or stop the process; \
-             give less with --kv-memory",
-            ledger.total(),
-            ledger.available
-        ));
+    if program.output() == Output::Logits {
+        warnings.extend(round_trip::warning(&tokenizer));
     }
+    let ledger = sizing.ledger(&program, settings)?;
+    warnings.extend(memory_warning(&ledger));
     reporter.note(&format!("{id}: {compute}"));
     let purpose = purpose(&file, &program, reporter)?;
     for note in rope_notes(&file, context)? {
@@ -165,29 +169,55 @@ fn load_file(
         max_step_tokens: sizing.step_tokens,
         context,
     };
-    let total = program.weight_bytes().get();
-    reporter.begin(&format!("loading {id}"), Some(total));
-    let loaded = Cpu::load(Arc::clone(&program), &file, &config, &|done, _| {
-        reporter.advance(program.weights[done - 1].bytes().get());
-    });
-    reporter.end();
-    let executor = Box::new(loaded.map_err(Failure::failed)?);
+    let executor = Box::new(load_weights(&program, &file, &config, (&id, reporter))?);
+    watch.lap("weights");
     if let Some(pages) = HugePages::now() {
         reporter.note(&format!("{id}: memory: {pages}"));
         warnings.extend(pages.warning());
     }
     let engine = spawn(executor, (context, sizing.step_tokens), settings);
     warnings.extend(context_warnings(context, &engine));
+    let digest = digest.map(Hashing::end).transpose()?;
+    watch.lap("hash and engine");
+    reporter.note(&format!("{id}: {watch}"));
     Ok(LoadedModel {
         id,
+        load_time: watch.total(),
         tokenizer: Arc::new(tokenizer),
         template,
         engine,
         purpose,
         kv_format: compute.kv_format,
-        digest: digest.map(Hashing::end).transpose()?,
+        digest,
         warnings,
     })
+}
+
+fn memory_warning(ledger: &Ledger) -> Option<String> {
+    (ledger.total() > ledger.available).then(|| {
+        format!(
+            "this needs {} of memory, {} are free: the machine may swap or stop the process; \
+             give less with --kv-memory",
+            ledger.total(),
+            ledger.available
+        )
+    })
+}
+
+/// Packs the weights for the kernels, on all threads, with progress.
+fn load_weights(
+    program: &Arc<Program>,
+    file: &WeightFile,
+    config: &CpuConfig,
+    (id, reporter): (&str, &Reporter),
+) -> Result<Cpu, Failure> {
+    let total = program.weight_bytes().get();
+    reporter.begin(&format!("loading {id}"), Some(total));
+    let loaded = Cpu::load(Arc::clone(program), file, config, &|done, _| {
+        reporter.advance(program.weights[done - 1].bytes().get());
+    });
+    reporter.end();
+    loaded.map_err(Failure::failed)
 }
 
 /// Opens a model's file or folder, and puts its float weights into a smaller format if that was asked
@@ -254,86 +284,6 @@ pub(crate) fn tokenizer(file: &WeightFile, program: &Program) -> Result<Tokenize
         )));
     }
     Ok(tokenizer)
-}
-
-/// The lengths that a model is loaded for.
-struct Sizing {
-    compute: Compute,
-    context: Tokens,
-    step_tokens: Tokens,
-    /// Whether a step computes whole texts and keeps nothing of them.
-    whole_texts: bool,
-    /// Whether the context is shorter than the trained one without anybody having said so.
-    cut: bool,
-}
-
-impl Sizing {
-    fn new(program: &Program, settings: &LoadSettings) -> Self {
-        let whole_texts = matches!(program.output(), Output::Vectors { whole: true, .. });
-        let trained = program.context;
-        let step_tokens = settings.schedule.step_tokens();
-        if !whole_texts {
-            return Self {
-                compute: settings.compute,
-                context: settings.context.map_or(trained, Tokens::new),
-                step_tokens,
-                whole_texts,
-                cut: false,
-            };
-        }
-        let usual = trained.min(WHOLE_TEXT);
-        let context = settings.context.map_or(usual, Tokens::new);
-        Self {
-            compute: settings.compute.of_whole_texts(),
-            context,
-            step_tokens: step_tokens.max(context),
-            whole_texts,
-            cut: settings.context.is_none() && context < trained,
-        }
-    }
-
-    fn warnings(&self, program: &Program) -> Vec<String> {
-        let (context, trained) = (self.context, program.context);
-        let longer = (context > trained).then(|| {
-            format!(
-                "the context of {context} tokens is longer than the {trained} that the model was \
-                 trained for"
-            )
-        });
-        let cut = self.cut.then(|| {
-            format!(
-                "a step computes whole texts, of at most {context} of the {trained} tokens that the \
-                 model was trained for; --context lifts the limit for more memory"
-            )
-        });
-        longer.into_iter().chain(cut).collect()
-    }
-
-    fn ledger(&self, program: &Program, settings: &LoadSettings) -> Result<Ledger, Failure> {
-        let threads = self.compute.threads;
-        let max_running = settings.schedule.max_running().min(self.step_tokens.get());
-        let block_bytes = kv_block_bytes(program, self.compute.kv_format);
-        let kv = if self.whole_texts && settings.kv_memory.is_none() {
-            // The texts of one step, and a block for each that is not full; the same again is free.
-            let blocks = self.step_tokens.blocks_needed(BLOCK_SIZE).get() + 2 * max_running + 2;
-            KvMemory::Exact(Bytes::new(blocks as u64 * block_bytes.get()))
-        } else {
-            kv_memory(settings)
-        };
-        let needs = MemoryNeeds {
-            available: available_memory()?,
-            weights: weight_bytes(program),
-            workspace: workspace_bytes(program, self.step_tokens, self.context, threads)
-                + sampling_bytes(program.vocab, max_running, threads),
-            reserve: RESERVE,
-            block_bytes,
-            block_size: BLOCK_SIZE,
-            context: self.context,
-            max_running: settings.schedule.max_running(),
-            kv,
-        };
-        Ok(Ledger::new(&needs)?)
-    }
 }
 
 /// What the model is made for; says what was decided about vectors, and by which file.

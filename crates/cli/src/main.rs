@@ -11,9 +11,11 @@ mod load;
 mod pages;
 mod printable;
 mod progress;
+mod round_trip;
 mod schedule;
 mod select;
 mod size;
+mod stopwatch;
 
 use args::{Args, Command};
 use clap::Parser as _;

@@ -50,13 +50,23 @@ pub(crate) struct EmbedArgs {
     #[command(flatten)]
     pub(crate) text: TextArgs,
     /// Keep the first N numbers of each vector [default: all]
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = super::count::<1, 1_000_000>)]
+    #[arg(long, value_name = "N", env = "FORTHWITH_DIMENSIONS", allow_negative_numbers = true, value_parser = super::count::<1, 1_000_000>)]
     pub(crate) dimensions: Option<usize>,
     /// Which tokens make the vector: first, last or mean [default: as the model's files say]
-    #[arg(long, value_name = "HOW", hide_possible_values = true)]
+    #[arg(
+        long,
+        value_name = "HOW",
+        env = "FORTHWITH_POOLING",
+        hide_possible_values = true
+    )]
     pub(crate) pooling: Option<Pooling>,
     /// Whether vectors are brought to length 1: on or off [default: as the model's files say]
-    #[arg(long, value_name = "on|off", hide_possible_values = true)]
+    #[arg(
+        long,
+        value_name = "on|off",
+        env = "FORTHWITH_NORMALIZE",
+        hide_possible_values = true
+    )]
     pub(crate) normalize: Option<Switch>,
     /// The texts [default: the lines of standard input]
     pub(crate) texts: Vec<String>,
@@ -72,7 +82,7 @@ pub(crate) struct RerankArgs {
     #[command(flatten)]
     pub(crate) text: TextArgs,
     /// Print the best N only
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = super::count::<1, 1_000_000>)]
+    #[arg(long, value_name = "N", env = "FORTHWITH_TOP", allow_negative_numbers = true, value_parser = super::count::<1, 1_000_000>)]
     pub(crate) top: Option<usize>,
     /// What the documents are to answer
     pub(crate) query: String,
@@ -94,10 +104,15 @@ pub(crate) struct ClassifyArgs {
     #[command(flatten)]
     pub(crate) text: TextArgs,
     /// Labels for a model that generates, separated by commas
-    #[arg(long, value_name = "A,B,…", value_delimiter = ',')]
+    #[arg(
+        long,
+        value_name = "A,B,…",
+        env = "FORTHWITH_LABELS",
+        value_delimiter = ','
+    )]
     pub(crate) labels: Vec<String>,
     /// What to ask a model that generates [default: which of the labels fits]
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", env = "FORTHWITH_INSTRUCTION")]
     pub(crate) instruction: Option<String>,
     /// The texts [default: the lines of standard input]
     pub(crate) texts: Vec<String>,

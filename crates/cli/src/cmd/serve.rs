@@ -92,6 +92,7 @@ pub(crate) fn serve(
         digest: _,
         purpose,
         kv_format: _,
+        load_time: _,
         mut warnings,
     } = model;
     if template.is_none() && purpose == Purpose::Generate {

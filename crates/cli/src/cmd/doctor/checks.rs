@@ -2,26 +2,18 @@
 
 use super::{Finding, Outcome};
 use crate::load;
+use crate::round_trip::{SAMPLES, round_trips};
 use crate::select::{Compute, available_memory};
 use forthwith_core::executor::{Executor, Segment, StepInput};
 use forthwith_core::program::{Output, Program};
 use forthwith_core::units::{BlockId, Blocks, Bytes, TokenId, Tokens};
 use forthwith_cpu::{Arithmetic, BLOCK_SIZE, Cpu, CpuConfig, IsaChoice, Reference, weight_bytes};
 use forthwith_models::TextModel;
-use forthwith_text::{ChatMessage, ControlText, RenderOptions, Tokenizer};
+use forthwith_text::{ChatMessage, RenderOptions, Tokenizer};
 use forthwith_weights::WeightFile;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What a tokenizer must give back as it was.
-const SAMPLES: [&str; 6] = [
-    "The quick brown fox jumps over 13 lazy dogs.",
-    "naïve café, Straße, 東京, мир, שלום 👩‍👩‍👧",
-    "def main():\n\tprint(\"a  b\")  # 0x1F\r\n",
-    "<|im_start|>system <s> [INST] <end_of_turn>",
-    "1234567890 3.14e-10",
-    "   spaces   before and after   ",
-];
 /// What the kernels are tried on.
 const TRIAL: &str = "The answer is";
 /// How much further from a reference that rounds nothing kernels may be than twice what rounding like
@@ -126,17 +118,10 @@ impl Subject<'_> {
     }
 
     fn round_trip(&self) -> Outcome {
-        let mut changed = Vec::new();
-        for sample in SAMPLES {
-            match self.tokenizer.encode(sample, ControlText::AsText) {
-                Err(error) => return Outcome::Wrong(format!("{sample:?}: {error}")),
-                Ok(tokens) if self.tokenizer.decode(&tokens) == sample => {}
-                Ok(tokens) => changed.push(format!(
-                    "{sample:?} comes back as {:?}",
-                    self.tokenizer.decode(&tokens)
-                )),
-            }
-        }
+        let mut changed = match round_trips(self.tokenizer) {
+            Ok(changed) => changed,
+            Err(error) => return Outcome::Wrong(error),
+        };
         let mut lines = vec![self.tokenizer.kind().to_owned()];
         if changed.is_empty() {
             lines.push(format!("{} samples come back as they were", SAMPLES.len()));

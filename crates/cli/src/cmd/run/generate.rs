@@ -7,6 +7,7 @@ use forthwith_core::request::{GenerationRequest, RequestParts, SamplingParams, S
 use forthwith_core::units::TokenId;
 use forthwith_engine::{Event, FinishReason, Finished};
 use forthwith_text::TextStream;
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -30,6 +31,8 @@ pub(super) struct Generator<'a> {
     stats: bool,
     /// Set from outside to end the running answer.
     interrupted: Arc<AtomicBool>,
+    /// Whether an answer was reported already.
+    answered: Cell<bool>,
 }
 
 impl<'a> Generator<'a> {
@@ -46,6 +49,7 @@ impl<'a> Generator<'a> {
             max_tokens,
             stats,
             interrupted,
+            answered: Cell::new(false),
         }
     }
 
@@ -130,6 +134,10 @@ impl<'a> Generator<'a> {
             "prompt            {prompt:8} tokens  {prefill:10.1} tokens/s"
         ));
         say(format_args!("first token       {:8.1} ms", first * 1e3));
+        if !self.answered.replace(true) {
+            let cold = self.model.load_time.as_secs_f64() + first;
+            say(format_args!("from a cold start {:8.1} ms", cold * 1e3));
+        }
         // The first token comes with the prefill; the rest is decode.
         if answer > 1 {
             let per_token = timings.decode.as_secs_f64() / (answer - 1) as f64;

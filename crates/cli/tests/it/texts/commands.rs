@@ -85,6 +85,11 @@ fn folders_are_models_of_every_command_and_refused_where_they_do_not_fit() {
     let how = ["--max-tokens", "3", "--temperature", "0"];
     let output = run(&[&["run", "--model", &chat], &how[..], &["hello"]].concat());
     assert!(!stdout(&output, 0).is_empty());
+    let output = run(&[&["run", "--stats", "--model", &chat], &how[..], &["hello"]].concat());
+    for said in ["loaded in 0.", ": open ", "weights ", "from a cold start"] {
+        assert!(log(&output).contains(said), "{}", log(&output));
+    }
+    assert!(!log(&output).contains("changes text"), "{}", log(&output));
     let text = stdout(&run(&["inspect", &embedder]), 0);
     assert!(
         text.contains("pool") && text.contains("WordPiece"),
