@@ -7,7 +7,7 @@ mod bench;
 mod texts;
 
 pub(crate) use bench::{BenchArgs, BenchCommand, BenchEngineArgs};
-pub(crate) use texts::{ClassifyArgs, EmbedArgs, RerankArgs, TextArgs};
+pub(crate) use texts::{ClassifyArgs, EmbedArgs, RerankArgs, TextArgs, VectorArgs};
 
 use crate::duration::{self, Span};
 use crate::schedule::{Gap, Switch};
@@ -103,6 +103,27 @@ pub(crate) struct ComputeArgs {
     pub(crate) quantize: Option<Quantize>,
 }
 
+/// Whether a model is checked before it answers.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+pub(crate) struct CheckArgs {
+    /// Compare the model's first answer with that of slow plain loops before anything is answered: on
+    /// or off [default: on for serve, off for single answers]
+    #[arg(
+        long,
+        value_name = "on|off",
+        env = "FORTHWITH_SELF_CHECK",
+        hide_possible_values = true
+    )]
+    pub(crate) self_check: Option<Switch>,
+}
+
+impl CheckArgs {
+    pub(crate) fn or(self, default: bool) -> bool {
+        self.self_check
+            .map_or(default, |switch| switch == Switch::On)
+    }
+}
+
 /// Formats into which float weights can be put while they are loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Quantize {
@@ -139,21 +160,20 @@ pub(crate) struct RunArgs {
     /// Most tokens to generate [default: what the context leaves]
     #[arg(long, short = 'n', value_name = "N", env = "FORTHWITH_MAX_TOKENS", allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) max_tokens: Option<u64>,
-    /// Randomness, 0 to 2; 0 always takes the most likely token
-    #[arg(long, short, value_name = "T", env = "FORTHWITH_TEMPERATURE", allow_negative_numbers = true, default_value_t = 0.2, value_parser = number::<2>)]
-    pub(crate) temperature: f32,
-    /// Draw from the K most likely tokens; 0 is all
+    /// Randomness, 0 to 2; 0 always takes the most likely token [default: the model's, else 0.2]
+    #[arg(long, short, value_name = "T", env = "FORTHWITH_TEMPERATURE", allow_negative_numbers = true, value_parser = number::<2>)]
+    pub(crate) temperature: Option<f32>,
+    /// Draw from the K most likely tokens; 0 is all [default: the model's, else 0]
     #[arg(
         long,
         value_name = "K",
         env = "FORTHWITH_TOP_K",
-        allow_negative_numbers = true,
-        default_value_t = 0
+        allow_negative_numbers = true
     )]
-    pub(crate) top_k: u32,
-    /// Draw from the most likely tokens that together reach probability P
-    #[arg(long, value_name = "P", env = "FORTHWITH_TOP_P", allow_negative_numbers = true, default_value_t = 0.95, value_parser = number::<1>)]
-    pub(crate) top_p: f32,
+    pub(crate) top_k: Option<u32>,
+    /// Draw from the most likely tokens that together reach probability P [default: the model's, else 0.95]
+    #[arg(long, value_name = "P", env = "FORTHWITH_TOP_P", allow_negative_numbers = true, value_parser = number::<1>)]
+    pub(crate) top_p: Option<f32>,
     /// Random seed; equal seeds give equal answers [default: a new one each time]
     #[arg(
         long,
@@ -179,6 +199,8 @@ pub(crate) struct RunArgs {
         conflicts_with = "raw"
     )]
     pub(crate) chat_template: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) check: CheckArgs,
     #[command(flatten)]
     pub(crate) compute: ComputeArgs,
     /// What to answer or continue
@@ -227,10 +249,33 @@ pub(crate) struct ServeArgs {
     /// Chat template (Jinja) to use instead of the models' own
     #[arg(long, value_name = "FILE", env = "FORTHWITH_CHAT_TEMPLATE")]
     pub(crate) chat_template: Option<PathBuf>,
+    /// How tokens are drawn where a request says nothing: as the model's files suggest (model), or with
+    /// temperature 1 and no limits (openai)
+    #[arg(
+        long,
+        value_name = "WHOSE",
+        env = "FORTHWITH_SAMPLING_DEFAULTS",
+        default_value = "model",
+        hide_possible_values = true
+    )]
+    pub(crate) sampling_defaults: SamplingDefaults,
+    #[command(flatten)]
+    pub(crate) vectors: VectorArgs,
     #[command(flatten)]
     pub(crate) schedule: ScheduleArgs,
     #[command(flatten)]
+    pub(crate) check: CheckArgs,
+    #[command(flatten)]
     pub(crate) compute: ComputeArgs,
+}
+
+/// Whose sampling parameters hold where a request says nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum SamplingDefaults {
+    /// What the model's files suggest.
+    Model,
+    /// Those of the OpenAI API.
+    Openai,
 }
 
 /// How requests share the engine.

@@ -8,6 +8,7 @@ use crate::progress::Reporter;
 use crate::round_trip;
 use crate::schedule::Schedule;
 use crate::select::{Compute, available_memory};
+use crate::self_check::{self, Fault};
 use crate::stopwatch::Stopwatch;
 use forthwith_core::clock::SystemClock;
 use forthwith_core::executor::{Executor, KvGeometry};
@@ -18,7 +19,7 @@ use forthwith_engine::budget::{KvMemory, Ledger, MemoryNeeds};
 use forthwith_engine::{Engine, EngineConfig, EngineHandle};
 use forthwith_hub::{Hub, Located, Progress as _};
 use forthwith_models::toy::Toy;
-use forthwith_models::{Overrides, RopeScaling, Scoring, TextModel};
+use forthwith_models::{Overrides, RopeScaling, Scoring, Suggestion, TextModel};
 use forthwith_server::Purpose;
 use forthwith_text::{ChatTemplate, Tokenizer};
 use forthwith_weights::{Requantized, WeightFile};
@@ -52,6 +53,8 @@ pub(crate) struct LoadSettings {
     pub(crate) chat_template: Option<PathBuf>,
     /// What a user decides about vectors, whatever the model's files say.
     pub(crate) overrides: Overrides,
+    /// Whether the first answer is compared with that of the reference.
+    pub(crate) self_check: bool,
     /// Whether model files are hashed, for answers that say what repeats them.
     pub(crate) identify: bool,
 }
@@ -63,6 +66,8 @@ pub(crate) struct LoadedModel {
     pub(crate) template: Option<ChatTemplate>,
     pub(crate) engine: EngineHandle,
     pub(crate) purpose: Purpose,
+    /// How its makers would have tokens chosen.
+    pub(crate) suggestion: Suggestion,
     pub(crate) kv_format: KvFormat,
     /// The SHA-256 of the model's file, if it has one and was hashed.
     pub(crate) digest: Option<String>,
@@ -115,6 +120,7 @@ fn load_toy(settings: &LoadSettings, reporter: &Reporter) -> Result<LoadedModel,
         template,
         engine,
         purpose: Purpose::Generate,
+        suggestion: Suggestion::default(),
         kv_format: settings.compute.kv_format,
         digest: None,
         load_time: Duration::ZERO,
@@ -134,11 +140,10 @@ fn load_file(
     let sizing = Sizing::new(&trained, settings);
     let (compute, context) = (sizing.compute, sizing.context);
     let program = if context == trained.context {
-        trained
+        Arc::new(trained)
     } else {
-        forthwith_models::build_for(&file, context)?
+        Arc::new(forthwith_models::build_for(&file, context)?)
     };
-    let program = Arc::new(program);
     watch.lap("open");
     let tokenizer = tokenizer(&file, &program)?;
     let template = chat_template(settings, Some(&file), &tokenizer)?;
@@ -152,14 +157,15 @@ fn load_file(
     }
     let ledger = sizing.ledger(&program, settings)?;
     warnings.extend(memory_warning(&ledger));
+    let suggestion = Suggestion::of(&file);
+    warnings.extend(refused(&suggestion));
     reporter.note(&format!("{id}: {compute}"));
     let purpose = purpose(&file, &program, reporter)?;
-    for note in rope_notes(&file, context)? {
+    let mut notes = rope_notes(&file, context)?;
+    notes.push(format!("memory: {ledger}"));
+    notes.extend(expansions(&program).iter().map(ToString::to_string));
+    for note in notes {
         reporter.note(&format!("{id}: {note}"));
-    }
-    reporter.note(&format!("{id}: memory: {ledger}"));
-    for expansion in expansions(&program) {
-        reporter.note(&format!("{id}: {expansion}"));
     }
     let config = CpuConfig {
         threads: compute.threads,
@@ -169,8 +175,13 @@ fn load_file(
         max_step_tokens: sizing.step_tokens,
         context,
     };
-    let executor = Box::new(load_weights(&program, &file, &config, (&id, reporter))?);
+    let mut executor = Box::new(load_weights(&program, &file, &config, (&id, reporter))?);
     watch.lap("weights");
+    if settings.self_check {
+        let told = check(&mut executor, &program, &file, &tokenizer, &compute)?;
+        reporter.note(&format!("{id}: self-check: {told}"));
+        watch.lap("self-check");
+    }
     if let Some(pages) = HugePages::now() {
         reporter.note(&format!("{id}: memory: {pages}"));
         warnings.extend(pages.warning());
@@ -187,10 +198,17 @@ fn load_file(
         template,
         engine,
         purpose,
+        suggestion,
         kv_format: compute.kv_format,
         digest,
         warnings,
     })
+}
+
+fn refused(suggestion: &Suggestion) -> impl Iterator<Item = String> {
+    let source = suggestion.source;
+    let problems = suggestion.refused.iter();
+    problems.map(move |problem| format!("{source} is not followed: {problem}"))
 }
 
 fn memory_warning(ledger: &Ledger) -> Option<String> {
@@ -218,6 +236,32 @@ fn load_weights(
     });
     reporter.end();
     loaded.map_err(Failure::failed)
+}
+
+/// Compares the first answer with that of the reference.
+fn check(
+    cpu: &mut Cpu,
+    program: &Arc<Program>,
+    file: &WeightFile,
+    tokenizer: &Tokenizer,
+    compute: &Compute,
+) -> Result<String, Failure> {
+    let found = self_check::at_start(cpu, program, file, tokenizer, compute.kv_format);
+    let told = |apart| {
+        format!(
+            "the first answer is {apart:.1e} from that of the reference, as a share of the largest number"
+        )
+    };
+    found.map(told).map_err(|fault| match fault {
+        Fault::File(problem) => {
+            Failure::bad_input(format_args!("`{}`: {problem}", file.path().display()))
+        }
+        Fault::Kernels(problem) => Failure::failed(format_args!(
+            "`{}`, {compute}: {problem}; use --isa scalar, or --self-check off to go on with it, and \
+             please report it",
+            file.path().display()
+        )),
+    })
 }
 
 /// Opens a model's file or folder, and puts its float weights into a smaller format if that was asked

@@ -14,6 +14,7 @@ mod progress;
 mod round_trip;
 mod schedule;
 mod select;
+mod self_check;
 mod size;
 mod stopwatch;
 

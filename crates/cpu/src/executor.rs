@@ -33,8 +33,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use workspace::{Scratch, Workspace, WorkspaceView};
 
-pub(crate) use load::find;
 pub use load::{Expansion, LoadError, expansions, weight_bytes};
+pub(crate) use load::{find, first_byte};
 pub use profile::{PHASE_NAMES, phase_kind};
 pub use workspace::workspace_bytes;
 

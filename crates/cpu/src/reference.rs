@@ -4,7 +4,7 @@
 //! plain activations; [`Arithmetic::Quantizing`] rounds activations and the cache as the kernels
 //! do, so that kernels must equal it up to the rounding of sums. Sums are in double precision.
 
-use crate::executor::{LoadError, find};
+use crate::executor::{LoadError, find, first_byte};
 use crate::kv::{BLOCK, BLOCK_SIZE, KvFormat};
 use crate::phases::attention::{self, Scoring, visible};
 use crate::phases::norm::{self, NormValues};
@@ -14,10 +14,12 @@ use crate::quant::{activations, matrix};
 use forthwith_core::executor::{Executor, KvGeometry, Segment, StepError, StepInput};
 use forthwith_core::program::{
     Attention, Embed, GateUp, Linear, Norm, Output, Phase, Pool, Pooling, Program,
-    ProjectionResidual, QkvProjection, Up, WeightId,
+    ProjectionResidual, QkvProjection, Up, WeightId, WeightSpec,
 };
-use forthwith_core::shape::WeightSource;
+use forthwith_core::shape::{ReadError, WeightSource};
 use forthwith_core::units::{BlockId, Blocks, Bytes, Tokens};
+use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// How the reference rounds.
@@ -29,12 +31,14 @@ pub enum Arithmetic {
     Quantizing(KvFormat),
 }
 
-/// A loaded model in plain floats.
-pub struct Reference {
+/// A model in plain floats: loaded, or with its matrices read from the file for each step.
+pub struct Reference<'a> {
     program: Arc<Program>,
     arithmetic: Arithmetic,
-    /// Row-major, dequantized.
+    /// Row-major, dequantized; empty where they are read for each step.
     weights: Vec<Vec<f32>>,
+    /// Where they are read for each step.
+    source: Option<&'a dyn WeightSource>,
     /// Per layer, `[position][kv_heads · head_dim]` over all blocks.
     keys: Vec<Vec<f32>>,
     values: Vec<Vec<f32>>,
@@ -52,7 +56,7 @@ struct Buffers {
     gated: Vec<f32>,
 }
 
-impl Reference {
+impl Reference<'static> {
     /// Loads a program with all weights as floats.
     pub fn load(
         program: Arc<Program>,
@@ -60,11 +64,57 @@ impl Reference {
         arithmetic: Arithmetic,
         blocks: Blocks,
     ) -> Result<Self, LoadError> {
-        let specs = &program.weights;
-        let weights = specs
+        let weights = program.weights.iter();
+        let weights = weights.map(|spec| Ok(find(source, spec)?.to_f32()));
+        let weights = weights.collect::<Result<_, LoadError>>()?;
+        Ok(Self::with(program, weights, arithmetic, blocks))
+    }
+}
+
+impl<'a> Reference<'a> {
+    /// The same without memory for the matrices: each step reads them from the source, and finds rows
+    /// that hold what is not a number.
+    pub fn streamed(
+        program: Arc<Program>,
+        source: &'a dyn WeightSource,
+        arithmetic: Arithmetic,
+        blocks: Blocks,
+    ) -> Result<Self, LoadError> {
+        let biases: Vec<WeightId> = program
+            .phases
             .iter()
-            .map(|spec| Ok(find(source, spec)?.to_f32()))
-            .collect::<Result<_, LoadError>>()?;
+            .filter_map(|phase| match phase {
+                Phase::Attention(phase) => Some(phase.relative_bias?.table),
+                _ => None,
+            })
+            .collect();
+        let weights = program.weights.iter().enumerate();
+        let weights = weights.map(|(index, spec)| {
+            let view = find(source, spec)?;
+            if spec.rows > 1 && !biases.contains(&WeightId(index)) {
+                return Ok(Vec::new());
+            }
+            let mut values = vec![0.0; spec.rows * spec.cols];
+            read_rows(source, spec, 0..spec.rows, &mut values).map_err(|reason| {
+                let name = view.name.to_owned();
+                LoadError::Read { name, reason }
+            })?;
+            Ok(values)
+        });
+        let weights = weights.collect::<Result<_, LoadError>>()?;
+        Ok(Self {
+            source: Some(source),
+            ..Self::with(program, weights, arithmetic, blocks)
+        })
+    }
+
+    fn with(
+        program: Arc<Program>,
+        weights: Vec<Vec<f32>>,
+        arithmetic: Arithmetic,
+        blocks: Blocks,
+    ) -> Self {
+        let specs = &program.weights;
         let plain = specs
             .iter()
             .map(|spec| Form::of(spec.format).reads_plain())
@@ -74,15 +124,38 @@ impl Reference {
             .iter()
             .map(|layer| vec![0.0; blocks.get() * BLOCK * layer.kv_heads * layer.head_dim])
             .collect();
-        Ok(Self {
+        Self {
             arithmetic,
             weights,
+            source: None,
             keys: cache.clone(),
             values: cache,
             blocks,
             plain,
             program,
-        })
+        }
+    }
+
+    /// Rows of a weight.
+    fn rows(&self, id: WeightId, rows: Range<usize>) -> Result<Cow<'_, [f32]>, StepError> {
+        let spec = self.program.weight(id);
+        let Some(source) = self.source.filter(|_| self.weights[id.0].is_empty()) else {
+            let held = &self.weights[id.0];
+            return Ok(Cow::Borrowed(
+                &held[rows.start * spec.cols..rows.end * spec.cols],
+            ));
+        };
+        let mut values = vec![0.0; rows.len() * spec.cols];
+        let problem = |problem: String| {
+            let (name, first) = (&spec.name, rows.start);
+            StepError::Device(format!("tensor `{name}`, from row {first}: {problem}"))
+        };
+        read_rows(source, spec, rows.clone(), &mut values)
+            .map_err(|error| problem(error.to_string()))?;
+        match values.iter().find(|value| !value.is_finite()) {
+            Some(value) => Err(problem(format!("{value} is not a number"))),
+            None => Ok(Cow::Owned(values)),
+        }
     }
 
     fn norm_values(&self, norm: Norm) -> NormValues<'_> {
@@ -105,9 +178,9 @@ impl Reference {
     }
 
     /// `[tokens, hidden]`
-    fn embed(&self, phase: &Embed, input: &StepInput<'_>) -> Vec<f32> {
+    fn embed(&self, phase: &Embed, input: &StepInput<'_>) -> Result<Vec<f32>, StepError> {
         let hidden = self.program.hidden;
-        let row = |table: WeightId, at: usize| &self.weights[table.0][at * hidden..][..hidden];
+        let row = |table: WeightId, at: usize| self.rows(table, at..at + 1);
         let positions = input.segments.iter();
         let positions = positions.flat_map(|run| {
             let positions = run.position..run.position + run.tokens;
@@ -115,22 +188,22 @@ impl Reference {
         });
         let mut residual = Vec::new();
         for (id, (position, second)) in input.tokens.iter().zip(positions) {
-            let token = row(phase.table, id.index()).iter();
-            let mut out: Vec<f32> = token.map(|value| value * phase.scale).collect();
+            let token = row(phase.table, id.index())?;
+            let mut out: Vec<f32> = token.iter().map(|value| value * phase.scale).collect();
             if let Some(table) = phase.positions {
-                add(&mut out, row(table, position), 1.0);
+                add(&mut out, &row(table, position)?, 1.0);
             }
             if let Some(table) = phase.token_types {
                 let second = second.is_some_and(|from| position >= from);
-                add(&mut out, row(table, usize::from(second)), 1.0);
+                add(&mut out, &row(table, usize::from(second))?, 1.0);
             }
             residual.extend(self.normalize(phase.norm, &out, hidden));
         }
-        residual
+        Ok(residual)
     }
 
     /// `[tokens, rows of the weight]`
-    fn product(&self, linear: Linear, rows: &[f32]) -> Vec<f32> {
+    fn product(&self, linear: Linear, rows: &[f32]) -> Result<Vec<f32>, StepError> {
         let id = linear.weight;
         let spec = self.program.weight(id);
         let rounded;
@@ -144,59 +217,71 @@ impl Reference {
             rows
         };
         let mut out = vec![0.0; rows.len() / spec.cols * spec.rows];
-        matrix::reference_on_threads(&self.weights[id.0], rows, spec.cols, &mut out);
+        let weights = |range| self.rows(id, range);
+        matrix::reference_on_threads([spec.rows, spec.cols], &weights, rows, &mut out)?;
         if let Some(bias) = linear.bias {
             for row in out.chunks_exact_mut(spec.rows) {
                 add(row, &self.weights[bias.0], 1.0);
             }
         }
-        out
+        Ok(out)
     }
 
-    fn add_projection(&self, phase: &ProjectionResidual, from: &[f32], residual: &mut [f32]) {
-        let projected = self.product(phase.projection, from);
+    fn add_projection(
+        &self,
+        phase: &ProjectionResidual,
+        from: &[f32],
+        residual: &mut [f32],
+    ) -> Result<(), StepError> {
+        let projected = self.product(phase.projection, from)?;
         let projected = self.normalize(phase.post_norm, &projected, self.program.hidden);
         add(residual, &projected, phase.scale);
         let normed = self.normalize(phase.sum_norm, residual, self.program.hidden);
         residual.copy_from_slice(&normed);
+        Ok(())
     }
 
-    fn qkv(&self, phase: &QkvProjection, residual: &[f32]) -> Vec<f32> {
+    fn qkv(&self, phase: &QkvProjection, residual: &[f32]) -> Result<Vec<f32>, StepError> {
         let input = self.normalize(phase.norm, residual, self.program.hidden);
-        let products = [phase.query, phase.key, phase.value];
-        let parts = products.map(|linear| {
+        let mut parts = Vec::new();
+        for linear in [phase.query, phase.key, phase.value] {
             let rows = self.program.weight(linear.weight).rows;
-            (self.product(linear, &input), rows)
-        });
+            parts.push((self.product(linear, &input)?, rows));
+        }
         let tokens = residual.len() / self.program.hidden;
-        (0..tokens)
+        let qkv = (0..tokens)
             .flat_map(|t| {
                 parts
                     .iter()
                     .flat_map(move |(part, rows)| &part[t * rows..(t + 1) * rows])
             })
-            .copied()
-            .collect()
+            .copied();
+        Ok(qkv.collect())
     }
 
-    fn gate_up(&self, phase: &GateUp, residual: &[f32]) -> Vec<f32> {
+    fn gate_up(&self, phase: &GateUp, residual: &[f32]) -> Result<Vec<f32>, StepError> {
         let input = self.normalize(phase.norm, residual, self.program.hidden);
         let (gate, up) = (
-            self.product(phase.gate, &input),
-            self.product(phase.up, &input),
+            self.product(phase.gate, &input)?,
+            self.product(phase.up, &input)?,
         );
-        gate::reference(phase.activation, &gate, &up)
+        Ok(gate::reference(phase.activation, &gate, &up))
     }
 
-    fn up(&self, phase: &Up, residual: &[f32]) -> Vec<f32> {
+    fn up(&self, phase: &Up, residual: &[f32]) -> Result<Vec<f32>, StepError> {
         let input = self.normalize(phase.norm, residual, self.program.hidden);
-        let mut values = self.product(phase.up, &input);
+        let mut values = self.product(phase.up, &input)?;
         gate::reference_alone(phase.activation, &mut values);
-        values
+        Ok(values)
     }
 
     /// `[output rows, width]`
-    fn pool(&self, phase: &Pool, input: &StepInput<'_>, residual: &[f32]) -> Vec<f32> {
+    fn pool(
+        &self,
+        phase: &Pool,
+        input: &StepInput<'_>,
+        residual: &[f32],
+    ) -> Result<Vec<f32>, StepError> {
         let hidden = self.program.hidden;
         let normed = self.normalize(phase.norm, residual, hidden);
         let row = |at: usize| &normed[at * hidden..(at + 1) * hidden];
@@ -215,14 +300,14 @@ impl Reference {
             }
         }
         for layer in &phase.layers {
-            rows = self.product(layer.linear, &rows);
+            rows = self.product(layer.linear, &rows)?;
             if let Some(activation) = layer.activation {
                 gate::reference_alone(activation, &mut rows);
             }
             let width = self.program.weight(layer.linear.weight).rows;
             rows = self.normalize(layer.norm, &rows, width);
         }
-        rows
+        Ok(rows)
     }
 
     /// Heads as the cache gives them back.
@@ -285,8 +370,8 @@ impl Reference {
         attended
     }
 
-    fn attend<'a>(
-        &'a self,
+    fn attend<'s>(
+        &'s self,
         phase: &Attention,
         segment: &Segment<'_>,
         position: usize,
@@ -302,7 +387,7 @@ impl Reference {
         let ahead = (!phase.causal).then_some(segment.position + segment.tokens);
         let seen = visible(position, layer.window.map(Tokens::get), ahead);
         let attend_head = |(head, query): (usize, &[f32])| {
-            let rows = |cache: &'a [f32]| -> Vec<&'a [f32]> {
+            let rows = |cache: &'s [f32]| -> Vec<&'s [f32]> {
                 let start = |position| slot(segment, position) * kv_width + head / group * head_dim;
                 seen.clone()
                     .map(|position| &cache[start(position)..][..head_dim])
@@ -328,6 +413,24 @@ impl Reference {
             .flat_map(attend_head)
             .collect()
     }
+}
+
+/// Reads rows of a weight, as the source holds them.
+fn read_rows(
+    source: &dyn WeightSource,
+    spec: &WeightSpec,
+    rows: Range<usize>,
+    out: &mut [f32],
+) -> Result<(), ReadError> {
+    let stride = spec.format.row_bytes(spec.cols);
+    let mut bytes = vec![0; rows.len() * stride];
+    source.read(
+        &spec.name,
+        first_byte(spec) + rows.start * stride,
+        &mut bytes,
+    )?;
+    spec.format.dequantize(&bytes, out);
+    Ok(())
 }
 
 /// The mean of rows, in double precision.
@@ -359,7 +462,7 @@ fn slot(segment: &Segment<'_>, position: usize) -> usize {
     segment.blocks[position / BLOCK].index() * BLOCK + position % BLOCK
 }
 
-impl Executor for Reference {
+impl Executor for Reference<'_> {
     fn vocab(&self) -> usize {
         self.program.vocab
     }
@@ -388,8 +491,8 @@ impl Executor for Reference {
         let mut buffers = Buffers::default();
         for phase in &program.phases {
             match phase {
-                Phase::Embed(phase) => buffers.residual = self.embed(phase, input),
-                Phase::QkvProjection(phase) => buffers.qkv = self.qkv(phase, &buffers.residual),
+                Phase::Embed(phase) => buffers.residual = self.embed(phase, input)?,
+                Phase::QkvProjection(phase) => buffers.qkv = self.qkv(phase, &buffers.residual)?,
                 Phase::Attention(phase) => {
                     buffers.attended = self.attention(phase, input, &mut buffers.qkv);
                 }
@@ -397,20 +500,21 @@ impl Executor for Reference {
                     let Buffers {
                         residual, attended, ..
                     } = &mut buffers;
-                    self.add_projection(phase, attended, residual);
+                    self.add_projection(phase, attended, residual)?;
                 }
-                Phase::GateUp(phase) => buffers.gated = self.gate_up(phase, &buffers.residual),
-                Phase::Up(phase) => buffers.gated = self.up(phase, &buffers.residual),
+                Phase::GateUp(phase) => buffers.gated = self.gate_up(phase, &buffers.residual)?,
+                Phase::Up(phase) => buffers.gated = self.up(phase, &buffers.residual)?,
                 Phase::DownResidual(phase) => {
                     let Buffers {
                         residual, gated, ..
                     } = &mut buffers;
-                    self.add_projection(phase, gated, residual);
+                    self.add_projection(phase, gated, residual)?;
                 }
                 Phase::Logits(phase) => {
                     let row = |&row: &usize| &buffers.residual[row * hidden..(row + 1) * hidden];
                     let rows: Vec<f32> = input.output_rows.iter().flat_map(row).copied().collect();
-                    *output = self.product(phase.head, &self.normalize(phase.norm, &rows, hidden));
+                    *output =
+                        self.product(phase.head, &self.normalize(phase.norm, &rows, hidden))?;
                     for logit in &mut *output {
                         *logit *= phase.scale;
                     }
@@ -418,7 +522,7 @@ impl Executor for Reference {
                         softcap::reference(cap, output);
                     }
                 }
-                Phase::Pool(phase) => *output = self.pool(phase, input, &buffers.residual),
+                Phase::Pool(phase) => *output = self.pool(phase, input, &buffers.residual)?,
             }
         }
         Ok(())

@@ -56,21 +56,30 @@ pub fn of_file(path: &Path) -> io::Result<String> {
     }
 }
 
-/// One SHA-256 for the files of a model's folder: of the names and hashes of its `.safetensors` and
-/// `.json` files, in the order of their names.
+/// One SHA-256 for the files of a model's folder: of the names and hashes of its `.safetensors`,
+/// `.json` and `.jinja` files, in the order of their paths, those of its modules' folders too.
 ///
 /// # Errors
 /// The folder or one of the files cannot be read.
 pub fn of_folder(path: &Path) -> io::Result<String> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(path)? {
-        let file = entry?.path();
-        let is_model =
-            |extension: &std::ffi::OsStr| extension == "safetensors" || extension == "json";
-        if file.is_file() && file.extension().is_some_and(is_model) {
-            names.push(file);
+        let path = entry?.path();
+        if path.is_dir() {
+            for entry in std::fs::read_dir(path)? {
+                names.push(entry?.path());
+            }
+        } else {
+            names.push(path);
         }
     }
+    names.retain(|file| {
+        let extension = file.extension().and_then(std::ffi::OsStr::to_str);
+        let is_model = ["safetensors", "json", "jinja"]
+            .map(Some)
+            .contains(&extension);
+        is_model && file.is_file()
+    });
     names.sort_unstable();
     of_files(&names)
 }

@@ -160,6 +160,11 @@ pub(crate) fn check_file(file: &str) -> Result<(), String> {
     }
 }
 
+/// Checks a name that becomes one component of a path.
+pub(crate) fn check_component(name: &str) -> Result<(), String> {
+    check_part("file", name)
+}
+
 fn check_part(what: &str, part: &str) -> Result<(), String> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     if part.is_empty() || part.len() > 200 {

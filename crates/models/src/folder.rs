@@ -10,6 +10,7 @@ mod tests;
 
 use crate::arch;
 use crate::error::{LoadError, LoadFault};
+use crate::suggestion;
 use forthwith_core::metadata::{Metadata, Value, require};
 use forthwith_core::program::Pooling;
 use forthwith_weights::{Data, Folder, Made, OpenError, Raw, WeightFile};
@@ -18,7 +19,6 @@ use std::path::Path;
 
 /// Keys under which a file tells where it comes from and what was not understood.
 pub(crate) const ROTARY_HALVES: &str = "forthwith.rotary_halves";
-pub(crate) const SUGGESTED: &str = "forthwith.suggested_sampling";
 pub(crate) const IGNORED_KEYS: &str = "forthwith.ignored_config_keys";
 
 pub(crate) use head::{DECODER, ENCODER, HeadPart, Task, of_decoder};
@@ -136,7 +136,7 @@ fn translate(folder: &Folder, overrides: Overrides) -> Result<(Metadata, Vec<Mad
         let problem = "false, but the files hold no output head";
         return Err(LoadFault::value("tie_word_embeddings", problem));
     }
-    translation.suggestions(&folder.generation().metadata);
+    suggestion::take_over(&folder.generation().metadata, &mut translation.out);
     Ok((translation.finish(&folder.config().odd), made))
 }
 
@@ -338,31 +338,6 @@ impl<'a> Translation<'a> {
     /// Refuses any activation but `SiLU`.
     pub(crate) fn silu(&mut self) -> Result<(), LoadFault> {
         self.must_be("hidden_act", &Value::Text(b"silu".to_vec()))
-    }
-
-    /// Writes how `generation_config.json` would have tokens chosen.
-    fn suggestions(&mut self, generation: &Metadata) {
-        const KEYS: [&str; 6] = [
-            "do_sample",
-            "temperature",
-            "top_p",
-            "top_k",
-            "min_p",
-            "repetition_penalty",
-        ];
-        let lines = KEYS.iter().filter_map(|key| {
-            let value = match generation.get(key)? {
-                Value::Unsigned(value) => value.to_string(),
-                Value::Float(value) => value.to_string(),
-                Value::Bool(value) => value.to_string(),
-                _ => return None,
-            };
-            Some(format!("{key} {value}").into_bytes())
-        });
-        let lines: Vec<Vec<u8>> = lines.collect();
-        if !lines.is_empty() {
-            self.out.insert(SUGGESTED, Value::Texts(lines));
-        }
     }
 
     /// The keys, with the names of those that nobody read.

@@ -20,6 +20,7 @@ mod folder;
 pub mod hash_model;
 mod rope;
 mod spec;
+mod suggestion;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod text_model;
@@ -30,6 +31,7 @@ pub use error::{LoadError, LoadFault};
 pub use folder::{FolderError, Overrides, open, open_with};
 pub use rope::{Llama3, LongRope, RopeScaling, RopeSpec, Yarn};
 pub use spec::{Dimensions, LayerSpec, ModelSpec, PoolSpec};
+pub use suggestion::Suggestion;
 pub use text_model::{Scoring, TextModel};
 
 use forthwith_core::program::Program;
@@ -72,15 +74,6 @@ pub fn ignored_keys(file: &WeightFile) -> Result<Vec<String>, LoadError> {
     Ok(texts
         .map(|key| String::from_utf8_lossy(key).into_owned())
         .collect())
-}
-
-/// How a folder's `generation_config.json` would have tokens chosen, as `temperature 0.6`.
-pub fn suggested_sampling(file: &WeightFile) -> Vec<String> {
-    let lines = file.metadata().texts(folder::SUGGESTED).ok().flatten();
-    let lines = lines.unwrap_or_default().iter();
-    lines
-        .map(|line| String::from_utf8_lossy(line).into_owned())
-        .collect()
 }
 
 /// The names of all supported architectures.

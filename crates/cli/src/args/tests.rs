@@ -74,7 +74,7 @@ fn the_example_of_the_toy_parses() {
     let line = "--model toy --temperature 0 --max-tokens 6 --echo";
     let words: Vec<&str> = line.split(' ').chain(["the server"]).collect();
     let args = run_args(&words);
-    assert_eq!((args.model.as_str(), args.temperature), ("toy", 0.0));
+    assert_eq!((args.model.as_str(), args.temperature), ("toy", Some(0.0)));
     assert_eq!((args.max_tokens, args.echo), (Some(6), true));
     assert_eq!(args.prompt.as_deref(), Some("the server"));
 }

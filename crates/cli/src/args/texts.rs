@@ -1,10 +1,11 @@
 //! The arguments of `embed`, `rerank` and `classify`.
 
-use super::ComputeArgs;
+use super::{CheckArgs, ComputeArgs};
 use crate::schedule::Switch;
 use clap::ArgAction;
 use clap::builder::BoolishValueParser;
 use forthwith_hub::DEFAULT_MODEL;
+use forthwith_models::Overrides;
 
 /// What commands over texts share.
 #[derive(Clone, Debug, clap::Args)]
@@ -15,6 +16,8 @@ pub(crate) struct TextArgs {
     /// Truncate texts that are longer than the model takes, which is said; without it they are refused
     #[arg(long, env = "FORTHWITH_TRUNCATE", action = ArgAction::SetTrue, value_parser = BoolishValueParser::new())]
     pub(crate) truncate: bool,
+    #[command(flatten)]
+    pub(crate) check: CheckArgs,
     #[command(flatten)]
     pub(crate) compute: ComputeArgs,
 }
@@ -40,19 +43,10 @@ impl From<Pooling> for forthwith_core::program::Pooling {
     }
 }
 
-/// Prints a vector for each text, one JSON object a line.
-#[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
-Examples:
-  forthwith embed --model ./all-MiniLM-L6-v2 \"a sentence\" \"another one\"
-  forthwith embed --model ./all-MiniLM-L6-v2 < lines.txt > vectors.jsonl")]
-pub(crate) struct EmbedArgs {
-    #[command(flatten)]
-    pub(crate) text: TextArgs,
-    /// Keep the first N numbers of each vector [default: all]
-    #[arg(long, value_name = "N", env = "FORTHWITH_DIMENSIONS", allow_negative_numbers = true, value_parser = super::count::<1, 1_000_000>)]
-    pub(crate) dimensions: Option<usize>,
-    /// Which tokens make the vector: first, last or mean [default: as the model's files say]
+/// How a text becomes a vector, whatever the model's files say.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+pub(crate) struct VectorArgs {
+    /// Which tokens make the vector of a text: first, last or mean [default: as the model's files say]
     #[arg(
         long,
         value_name = "HOW",
@@ -68,6 +62,32 @@ pub(crate) struct EmbedArgs {
         hide_possible_values = true
     )]
     pub(crate) normalize: Option<Switch>,
+}
+
+impl VectorArgs {
+    /// What is decided instead of the model's files.
+    pub(crate) fn overrides(self) -> Overrides {
+        Overrides {
+            pooling: self.pooling.map(Into::into),
+            normalize: self.normalize.map(|switch| switch == Switch::On),
+        }
+    }
+}
+
+/// Prints a vector for each text, one JSON object a line.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  forthwith embed --model ./all-MiniLM-L6-v2 \"a sentence\" \"another one\"
+  forthwith embed --model ./all-MiniLM-L6-v2 < lines.txt > vectors.jsonl")]
+pub(crate) struct EmbedArgs {
+    #[command(flatten)]
+    pub(crate) text: TextArgs,
+    /// Keep the first N numbers of each vector [default: all]
+    #[arg(long, value_name = "N", env = "FORTHWITH_DIMENSIONS", allow_negative_numbers = true, value_parser = super::count::<1, 1_000_000>)]
+    pub(crate) dimensions: Option<usize>,
+    #[command(flatten)]
+    pub(crate) vectors: VectorArgs,
     /// The texts [default: the lines of standard input]
     pub(crate) texts: Vec<String>,
 }

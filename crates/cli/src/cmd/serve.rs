@@ -1,6 +1,6 @@
 //! The `serve` subcommand.
 
-use crate::args::{ServeArgs, SharedArgs};
+use crate::args::{SamplingDefaults, ServeArgs, SharedArgs};
 use crate::error::Failure;
 use crate::load::{LoadSettings, LoadedModel, load};
 use crate::printable::say;
@@ -9,7 +9,6 @@ use crate::schedule::Schedule;
 use crate::select::Compute;
 use forthwith_core::request::SamplingParams;
 use forthwith_hub::{Hub, Progress as _};
-use forthwith_models::Overrides;
 use forthwith_server::{Identity, Loader, Purpose, ServeError, ServedModel, ServerConfig, bind};
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -31,12 +30,14 @@ pub(crate) fn run(args: &ServeArgs, shared: &SharedArgs) -> Result<(), Failure> 
         schedule,
         chat_template: args.chat_template.clone(),
         identify: true,
-        overrides: Overrides::default(),
+        self_check: args.check.or(true),
+        overrides: args.vectors.overrides(),
     };
     let requests = settings.schedule.to_string();
     let failed = Arc::new(OnceLock::new());
     let loader = ModelLoader {
         names: args.model.clone(),
+        sampling: args.sampling_defaults,
         hub: shared.hub(),
         settings,
         failed: Arc::clone(&failed),
@@ -59,6 +60,7 @@ pub(crate) fn run(args: &ServeArgs, shared: &SharedArgs) -> Result<(), Failure> 
 /// Loads the models of the command line while the server already answers `/health`.
 struct ModelLoader {
     names: Vec<String>,
+    sampling: SamplingDefaults,
     hub: Hub,
     settings: LoadSettings,
     /// Why loading failed, with its exit code, which the server's own error does not carry.
@@ -71,7 +73,10 @@ impl Loader for ModelLoader {
         let served = |name: &String| {
             let model = load(name, &self.hub, &self.settings, &reporter);
             model
-                .and_then(|model| serve(model, &self.settings, &reporter))
+                .and_then(|model| {
+                    let defaults = defaults(&model, self.sampling, &reporter);
+                    serve(model, &self.settings, defaults, &reporter)
+                })
                 .map_err(|failure| self.failed.get_or_init(|| failure).to_string())
         };
         self.names.iter().map(served).collect()
@@ -81,6 +86,7 @@ impl Loader for ModelLoader {
 pub(crate) fn serve(
     model: LoadedModel,
     settings: &LoadSettings,
+    defaults: SamplingParams,
     reporter: &Reporter,
 ) -> Result<ServedModel, Failure> {
     let identity = identity(&model, settings)?;
@@ -93,6 +99,7 @@ pub(crate) fn serve(
         purpose,
         kv_format: _,
         load_time: _,
+        suggestion: _,
         mut warnings,
     } = model;
     if template.is_none() && purpose == Purpose::Generate {
@@ -109,7 +116,6 @@ pub(crate) fn serve(
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_secs());
     let limits = engine.limits();
-    let defaults = SamplingParams::default();
     Ok(ServedModel {
         id,
         identity,
@@ -122,6 +128,33 @@ pub(crate) fn serve(
         purpose,
         warnings,
     })
+}
+
+/// How tokens are drawn where a request says nothing; said where it is not as in OpenAI's API.
+fn defaults(model: &LoadedModel, whose: SamplingDefaults, reporter: &Reporter) -> SamplingParams {
+    let suggestion = &model.suggestion;
+    let plain = SamplingParams::default();
+    if model.purpose != Purpose::Generate || suggestion.is_empty() {
+        return plain;
+    }
+    let id = &model.id;
+    match whose {
+        SamplingDefaults::Model => {
+            reporter.note(&format!(
+                "{id}: sampling where a request says nothing: {suggestion}; \
+                 --sampling-defaults openai for temperature 1"
+            ));
+            suggestion.applied_to(plain)
+        }
+        SamplingDefaults::Openai => {
+            reporter.note(&format!(
+                "{id}: sampling where a request says nothing: temperature {}, top_p {} (given), not \
+                 {suggestion}",
+                plain.temperature, plain.top_p
+            ));
+            plain
+        }
+    }
 }
 
 fn identity(model: &LoadedModel, settings: &LoadSettings) -> Result<Identity, Failure> {

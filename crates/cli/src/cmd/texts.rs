@@ -9,6 +9,7 @@ use crate::load::{LoadSettings, load};
 use crate::progress::Reporter;
 use crate::schedule::Schedule;
 use crate::select::Compute;
+use forthwith_core::request::SamplingParams;
 use forthwith_models::Overrides;
 use forthwith_server::{InProcess, Refused};
 use serde_json::{Value, json};
@@ -22,13 +23,7 @@ const MAX_INPUT: u64 = 64 << 20;
 /// Runs `embed`.
 pub(crate) fn embed(args: &EmbedArgs, shared: &SharedArgs) -> Result<(), Failure> {
     let texts = texts(&args.texts)?;
-    let overrides = Overrides {
-        pooling: args.pooling.map(Into::into),
-        normalize: args
-            .normalize
-            .map(|switch| switch == crate::schedule::Switch::On),
-    };
-    let models = open(&args.text, shared, overrides)?;
+    let models = open(&args.text, shared, args.vectors.overrides())?;
     let mut index = 0;
     for texts in texts.chunks(TOGETHER) {
         let mut body = json!({ "input": texts });
@@ -129,10 +124,11 @@ fn open(args: &TextArgs, shared: &SharedArgs, overrides: Overrides) -> Result<In
         schedule: Schedule::new(&crate::args::ScheduleArgs::default()),
         chat_template: None,
         identify: false,
+        self_check: args.check.or(false),
         overrides,
     };
     let model = load(&args.model, &shared.hub(), &settings, &reporter)?;
-    let served = serve(model, &settings, &reporter)?;
+    let served = serve(model, &settings, SamplingParams::default(), &reporter)?;
     InProcess::new(vec![served]).map_err(Failure::failed)
 }
 

@@ -3,7 +3,7 @@
 use super::{LoadSettings, RESERVE, kv_memory};
 use crate::error::Failure;
 use crate::select::{Compute, available_memory};
-use forthwith_core::program::{Output, Program};
+use forthwith_core::program::{Output, Phase, Program};
 use forthwith_core::units::{Bytes, Tokens};
 use forthwith_cpu::{BLOCK_SIZE, kv_block_bytes, weight_bytes, workspace_bytes};
 use forthwith_engine::budget::{KvMemory, Ledger, MemoryNeeds, sampling_bytes};
@@ -20,6 +20,16 @@ pub(super) struct Sizing {
     whole_texts: bool,
     /// Whether the context is shorter than the trained one without anybody having said so.
     cut: bool,
+    /// The context that was asked for, if the model has no numbers for its last positions.
+    too_long: Option<Tokens>,
+}
+
+/// The longest text for which a model has numbers, if it has learned some for each position.
+fn longest(program: &Program) -> Option<Tokens> {
+    program.phases.iter().find_map(|phase| match phase {
+        Phase::Embed(embed) => Some(Tokens::new(program.weight(embed.positions?).rows)),
+        _ => None,
+    })
 }
 
 impl Sizing {
@@ -27,23 +37,31 @@ impl Sizing {
         let whole_texts = matches!(program.output(), Output::Vectors { whole: true, .. });
         let trained = program.context;
         let step_tokens = settings.schedule.step_tokens();
+        let asked = settings.context.map(Tokens::new);
+        let too_long = asked.filter(|&asked| longest(program).is_some_and(|most| asked > most));
+        let asked = match too_long {
+            Some(_) => longest(program),
+            None => asked,
+        };
         if !whole_texts {
             return Self {
                 compute: settings.compute,
-                context: settings.context.map_or(trained, Tokens::new),
+                context: asked.unwrap_or(trained),
                 step_tokens,
                 whole_texts,
                 cut: false,
+                too_long,
             };
         }
         let usual = trained.min(WHOLE_TEXT);
-        let context = settings.context.map_or(usual, Tokens::new);
+        let context = asked.unwrap_or(usual);
         Self {
             compute: settings.compute.of_whole_texts(),
             context,
             step_tokens: step_tokens.max(context),
             whole_texts,
-            cut: settings.context.is_none() && context < trained,
+            cut: asked.is_none() && context < trained,
+            too_long,
         }
     }
 
@@ -61,7 +79,13 @@ impl Sizing {
                  model was trained for; --context lifts the limit for more memory"
             )
         });
-        longer.into_iter().chain(cut).collect()
+        let too_long = self.too_long.map(|asked| {
+            format!(
+                "a context of {asked} tokens was asked for, the model has learned {context} positions: it \
+                 takes {context}"
+            )
+        });
+        longer.into_iter().chain(cut).chain(too_long).collect()
     }
 
     pub(super) fn ledger(

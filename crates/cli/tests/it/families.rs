@@ -108,7 +108,14 @@ fn folders_of_each_family_answer_as_transformers_does() {
         families.insert(program.architecture.clone());
         let (ids, want) = golden(&folder);
         let oracle = Reference::load(Arc::clone(&program), &file, Arithmetic::Oracle, BLOCKS);
-        let by_oracle = apart(&run(&mut oracle.unwrap(), &ids, ids.len()), &want);
+        let by_oracle = run(&mut oracle.unwrap(), &ids, ids.len());
+        let streamed = Reference::streamed(Arc::clone(&program), &file, Arithmetic::Oracle, BLOCKS);
+        assert_eq!(
+            run(&mut streamed.unwrap(), &ids, ids.len()),
+            by_oracle,
+            "{name} read again"
+        );
+        let by_oracle = apart(&by_oracle, &want);
         let mut cpu = Cpu::load(program, &file, &config(64), &|_, _| {}).unwrap();
         let whole = run(&mut cpu, &ids, ids.len());
         let by_cpu = apart(&whole, &want);
@@ -202,6 +209,12 @@ fn text_models_of_each_family_answer_as_transformers_does() {
         let text = (&ids[..], second);
         let oracle = Reference::load(Arc::clone(&program), &file, Arithmetic::Oracle, BLOCKS);
         let mut by_oracle = vectors(&mut oracle.unwrap(), &[text]);
+        let streamed = Reference::streamed(Arc::clone(&program), &file, Arithmetic::Oracle, BLOCKS);
+        assert_eq!(
+            vectors(&mut streamed.unwrap(), &[text]),
+            by_oracle,
+            "{name} read again"
+        );
         let context = program.context.get();
         let mut cpu = Cpu::load(program, &file, &config(context), &|_, _| {}).unwrap();
         let mut by_cpu = vectors(&mut cpu, &[text]);

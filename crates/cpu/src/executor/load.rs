@@ -152,7 +152,7 @@ impl WeightSource for Part<'_> {
 }
 
 /// Where a weight begins in its tensor.
-fn first_byte(spec: &WeightSpec) -> usize {
+pub(crate) fn first_byte(spec: &WeightSpec) -> usize {
     match spec.rows {
         1 => spec.format.row_bytes(spec.first),
         _ => spec.first * spec.format.row_bytes(spec.cols),

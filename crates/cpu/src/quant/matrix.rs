@@ -12,6 +12,7 @@ use crate::team::{Member, Team};
 use forthwith_core::format::Format;
 use forthwith_core::program::WeightSpec;
 use forthwith_core::shape::{ReadError, TensorView, WeightSource};
+use std::borrow::Cow;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -307,34 +308,56 @@ pub(crate) fn reference(weights: &[f32], x: &[f32], cols: usize, out: &mut [f32]
     }
 }
 
+/// How many rows of a matrix a thread asks for at once.
+const ROWS_AT_ONCE: usize = 64;
+
 /// The same, rows of the matrix divided among threads for speed; the result is the same.
-pub(crate) fn reference_on_threads(weights: &[f32], x: &[f32], cols: usize, out: &mut [f32]) {
-    let (rows, tokens) = (weights.len() / cols, x.len() / cols);
+///
+/// `weights` gives a range of rows, of `shape = [rows, cols]`.
+///
+/// # Errors     what `weights` says
+pub(crate) fn reference_on_threads<'a, E: Send>(
+    shape: [usize; 2],
+    weights: &(impl Fn(Range<usize>) -> Result<Cow<'a, [f32]>, E> + Sync),
+    x: &[f32],
+    out: &mut [f32],
+) -> Result<(), E> {
+    let ([rows, cols], tokens) = (shape, x.len() / shape[1]);
     let share = rows.div_ceil(crate::affinity::usable_cpus());
-    let mut parts: Vec<Vec<f32>> = Vec::new();
-    std::thread::scope(|scope| {
-        let parts_of = weights.chunks(share * cols).map(|part| {
-            scope.spawn(move || {
-                let mut out = vec![0.0; part.len() / cols * tokens];
-                reference(part, x, cols, &mut out);
-                out
-            })
-        });
-        let running: Vec<_> = parts_of.collect();
-        parts.extend(
-            running
-                .into_iter()
-                .map(|part| part.join().expect("plain loops")),
-        );
-    });
-    for (t, out) in out.chunks_exact_mut(rows).enumerate() {
-        let mut start = 0;
-        for part in &parts {
-            let width = part.len() / tokens;
-            out[start..start + width].copy_from_slice(&part[t * width..(t + 1) * width]);
-            start += width;
+    let share_of = |first: usize| -> Result<Vec<Vec<f32>>, E> {
+        let end = (first + share).min(rows);
+        let mut columns = vec![Vec::with_capacity(end - first); tokens];
+        for first in (first..end).step_by(ROWS_AT_ONCE) {
+            let some = weights(first..end.min(first + ROWS_AT_ONCE))?;
+            let mut out = vec![0.0; some.len() / cols * tokens];
+            reference(&some, x, cols, &mut out);
+            let width = some.len() / cols;
+            for (column, out) in columns.iter_mut().zip(out.chunks_exact(width)) {
+                column.extend_from_slice(out);
+            }
         }
+        Ok(columns)
+    };
+    let parts: Vec<Result<Vec<Vec<f32>>, E>> = std::thread::scope(|scope| {
+        let firsts = (0..rows).step_by(share.max(1));
+        let running: Vec<_> = firsts
+            .map(|first| scope.spawn(move || share_of(first)))
+            .collect();
+        let parts = running.into_iter();
+        parts
+            .map(|part| part.join().expect("plain loops"))
+            .collect()
+    });
+    let mut start = 0;
+    for part in parts {
+        let columns = part?;
+        let width = columns.first().map_or(0, Vec::len);
+        for (column, out) in columns.iter().zip(out.chunks_exact_mut(rows)) {
+            out[start..start + width].copy_from_slice(column);
+        }
+        start += width;
     }
+    Ok(())
 }
 
 /// A dot product in double precision, eight partial sums.

@@ -90,7 +90,7 @@ fn a_step_that_fails_ends_its_requests_only() {
     for (kind, words) in [
         (Fault::ERROR, "out of order"),
         (Fault::PANIC, "internal error"),
-        (Fault::SHORT, "0 logits instead of 100"),
+        (Fault::SHORT, "0 numbers instead of 100"),
     ] {
         let (mut engine, logs) = struck_by(kind);
         for log in &logs[..2] {

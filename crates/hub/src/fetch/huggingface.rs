@@ -7,41 +7,83 @@ use crate::cache;
 use crate::digest;
 use crate::environment::HuggingFaceSettings;
 use crate::error::{Failure, HubError, shown};
+use crate::fetch::selection::Selection;
 use crate::progress::Progress;
-use crate::resolve::{HuggingFaceName, check_file};
+use crate::resolve::HuggingFaceName;
 use hf_hub::api::sync::{Api, ApiBuilder, ApiError, ApiRepo};
 use hf_hub::{Cache, Repo};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 const REVISION: &str = "main";
+const TOKENIZER: &str = "tokenizer.json";
 
-/// The file in a cache folder of the library's layout, if it is there.
+/// The model in a cache folder of the library's layout, if all of it is there.
 pub(crate) fn cached(folder: &Path, wanted: &HuggingFaceName) -> Option<PathBuf> {
-    let repo = Cache::new(folder.to_owned()).model(wanted.repo().to_owned());
-    let file = match wanted.file() {
-        Some(file) => file.to_owned(),
-        None => only_snapshot_file(folder, wanted)?,
+    let snapshot = snapshot(folder, wanted)?;
+    let names = match wanted.file() {
+        Some(_) => Vec::new(),
+        None => listed_below(&snapshot),
     };
-    repo.get(&file).filter(|path| is_inside(path, folder))
+    let selection = Selection::of(&names, wanted.file()).ok()?;
+    let complete = |name: &String| is_inside(&snapshot.join(name), folder);
+    let whole = match &selection {
+        Selection::File(files) => files.iter().all(complete),
+        Selection::Folder(files) => {
+            files.iter().all(complete)
+                && names.iter().any(|name| name == TOKENIZER)
+                && has_all_shards(files)
+        }
+    };
+    whole.then(|| model_of(&selection, &snapshot))
 }
 
-/// Without a file in the name, the one `.gguf` file of the cached snapshot.
-fn only_snapshot_file(folder: &Path, wanted: &HuggingFaceName) -> Option<String> {
+/// The folder of the revision that was fetched last.
+fn snapshot(folder: &Path, wanted: &HuggingFaceName) -> Option<PathBuf> {
     let repo = Repo::model(wanted.repo().to_owned());
     let root = folder.join(repo.folder_name());
     let commit = fs::read_to_string(root.join("refs").join(REVISION)).ok()?;
-    if !is_token(&commit) {
-        return None;
-    }
-    let entries = fs::read_dir(root.join("snapshots").join(commit)).ok()?;
-    let names = entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().into_string().ok());
-    choose(names).ok()
+    is_token(&commit).then(|| root.join("snapshots").join(commit))
 }
 
-/// Downloads the file, or what is missing of it.
+/// The names of files in a folder and in the folders in it.
+fn listed_below(folder: &Path) -> Vec<String> {
+    let entries = |folder: &Path| {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().into_string().ok())
+    };
+    let mut names = Vec::new();
+    for name in entries(folder) {
+        let path = folder.join(&name);
+        if path.is_dir() {
+            names.extend(entries(&path).map(|file| format!("{name}/{file}")));
+        } else {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// Whether there are as many shards as the name of the last one says.
+fn has_all_shards(files: &[String]) -> bool {
+    let shards: Vec<&String> = files.iter().filter(|name| name.contains("-of-")).collect();
+    let count = shards.last().and_then(|name| {
+        let count = name.rsplit_once("-of-")?.1.split('.').next()?;
+        count.parse::<usize>().ok()
+    });
+    count.is_none_or(|count| count == shards.len())
+}
+
+/// Where a selection's model lies.
+fn model_of(selection: &Selection, snapshot: &Path) -> PathBuf {
+    match selection {
+        Selection::File(files) => snapshot.join(&files[0]),
+        Selection::Folder(_) => snapshot.to_owned(),
+    }
+}
+
+/// Downloads the files of a model, or what is missing of them.
 pub(crate) fn fetch(
     settings: &HuggingFaceSettings,
     folder: &Path,
@@ -60,47 +102,42 @@ pub(crate) fn fetch(
     }
     let api = builder.build().map_err(|error| refused(&error))?;
     let repo = api.model(wanted.repo().to_owned());
-    let file = match wanted.file() {
-        Some(file) => file.to_owned(),
-        None => listed_file(&repo)?,
+    let names = match wanted.file() {
+        Some(_) => Vec::new(),
+        None => listed(&repo)?,
     };
-    download(&api, folder, wanted, &file, progress)
-}
-
-fn listed_file(repo: &ApiRepo) -> Result<String, Failure> {
-    let info = repo.info().map_err(|error| refused(&error))?;
-    let names = info.siblings.into_iter().map(|sibling| sibling.rfilename);
-    choose(names).map_err(Failure::Source)
-}
-
-/// The one model file of a repository, or its `Q4_K_M` file where there are several.
-fn choose(names: impl Iterator<Item = String>) -> Result<String, String> {
-    let is_model = |name: &String| check_file(name).is_ok() && !name.contains("mmproj");
-    let mut files: Vec<String> = names.filter(is_model).collect();
-    files.sort();
-    let is_usual = |name: &&String| name.to_ascii_lowercase().contains("q4_k_m");
-    let usual: Vec<&String> = files.iter().filter(is_usual).collect();
-    match (files.as_slice(), usual.as_slice()) {
-        ([], _) => Err("the repository has no .gguf file".to_owned()),
-        ([file], _) => Ok(file.clone()),
-        (_, [file]) => Ok((*file).clone()),
-        (files, _) => {
-            let some: Vec<&str> = files.iter().take(12).map(String::as_str).collect();
-            let list = some.join(", ");
-            Err(format!(
-                "say which file, as hf:owner/repo:file; some of its files: {list}"
-            ))
+    let selection = Selection::of(&names, wanted.file()).map_err(Failure::Source)?;
+    let mut commits = BTreeSet::new();
+    for file in selection.files() {
+        commits.insert(download(&api, folder, wanted, file, progress)?);
+    }
+    let mut commits = commits.into_iter();
+    match (commits.next(), commits.next()) {
+        (Some(commit), None) => {
+            let repo = Repo::model(wanted.repo().to_owned()).folder_name();
+            let snapshot = folder.join(repo).join("snapshots").join(commit);
+            Ok(model_of(&selection, &snapshot))
         }
+        _ => Err(Failure::Source(
+            "the repository changed while it was fetched; try again".to_owned(),
+        )),
     }
 }
 
+fn listed(repo: &ApiRepo) -> Result<Vec<String>, Failure> {
+    let info = repo.info().map_err(|error| refused(&error))?;
+    let names = info.siblings.into_iter().map(|sibling| sibling.rfilename);
+    Ok(names.collect())
+}
+
+/// Fetches one file; gives the commit it belongs to.
 fn download(
     api: &Api,
     folder: &Path,
     wanted: &HuggingFaceName,
     file: &str,
     progress: &dyn Progress,
-) -> Result<PathBuf, Failure> {
+) -> Result<String, Failure> {
     let remote = Repo::model(wanted.repo().to_owned());
     let repo = api.repo(remote.clone());
     let metadata = api
@@ -143,7 +180,7 @@ fn download(
         hash.to_owned()
     };
     if complete && found == hash {
-        return Ok(path);
+        return Ok(metadata.commit_hash().to_owned());
     }
     cache::remove(&blob)?;
     cache::remove(&path)?;
@@ -205,23 +242,5 @@ impl Drop for Reporter<'_> {
         if self.begun {
             self.progress.end();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn chooses_the_only_or_the_usual_file() {
-        let chosen = |names: &[&str]| choose(names.iter().map(|&name| name.to_owned()));
-        assert_eq!(chosen(&["README.md", "a.gguf"]), Ok("a.gguf".to_owned()));
-        assert_eq!(
-            chosen(&["m-Q8_0.gguf", "m-Q4_K_M.gguf", "mmproj-m.gguf"]),
-            Ok("m-Q4_K_M.gguf".to_owned())
-        );
-        assert!(chosen(&["m-Q8_0.gguf", "m-Q4_0.gguf"]).is_err());
-        assert!(chosen(&["../../x.gguf"]).is_err());
-        assert!(chosen(&[]).is_err());
     }
 }

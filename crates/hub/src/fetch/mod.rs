@@ -2,6 +2,7 @@
 
 pub(crate) mod huggingface;
 mod pip;
+mod selection;
 mod wheel;
 
 use crate::cache::{self, Slot};

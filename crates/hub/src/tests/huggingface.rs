@@ -18,6 +18,18 @@ struct Answers {
     etag: String,
     body: Vec<u8>,
     siblings: &'static str,
+    /// Further files, each with its own hash.
+    others: &'static [(&'static str, &'static [u8])],
+}
+
+/// What a server answers about one file.
+fn file<'a>(target: &str, answers: &'a Answers) -> Option<(String, &'a [u8])> {
+    let name = target.split_once("/main/")?.1;
+    if name == "m.gguf" {
+        return Some((answers.etag.clone(), &answers.body));
+    }
+    let found = answers.others.iter().find(|(other, _)| *other == name);
+    found.map(|(_, body)| (sha256(body), *body))
 }
 
 impl Server {
@@ -59,18 +71,17 @@ fn answer(mut stream: TcpStream, answers: &Answers, seen: &Mutex<Vec<String>>) {
             "200 OK\r\nContent-Type: application/json".to_owned(),
             body.into_bytes(),
         )
-    } else if target.ends_with("/main/m.gguf") {
+    } else if let Some((etag, whole)) = file(&target, answers) {
         let range = range.unwrap_or_else(|| "0-".to_owned());
         let (start, end) = range.split_once('-').unwrap();
         let start: usize = start.parse().unwrap();
-        let end = end.parse().map_or(answers.body.len(), |end: usize| end + 1);
-        let total = answers.body.len();
+        let end = end.parse().map_or(whole.len(), |end: usize| end + 1);
+        let total = whole.len();
         let head = format!(
-            "206 Partial Content\r\nETag: \"{}\"\r\nX-Repo-Commit: c0ffee\r\nContent-Range: bytes {start}-{}/{total}",
-            answers.etag,
+            "206 Partial Content\r\nETag: \"{etag}\"\r\nX-Repo-Commit: c0ffee\r\nContent-Range: bytes {start}-{}/{total}",
             end - 1,
         );
-        (head, answers.body[start..end].to_vec())
+        (head, whole[start..end].to_vec())
     } else {
         ("404 Not Found".to_owned(), Vec::new())
     };
@@ -95,6 +106,7 @@ fn honest() -> Server {
         etag: sha256(BODY),
         body: BODY.to_vec(),
         siblings: r#"[{"rfilename": "README.md"}, {"rfilename": "m.gguf"}]"#,
+        others: &[],
     })
 }
 
@@ -133,6 +145,79 @@ fn without_a_file_the_repository_is_asked() {
     assert!(server.requests()[0].starts_with("GET /api/models/own/repo/"));
 }
 
+const FOLDER: [(&str, &[u8]); 4] = [
+    ("config.json", b"{}"),
+    ("tokenizer.json", b"[]"),
+    ("1_Pooling/config.json", b"{ }"),
+    ("model.safetensors", b"weights"),
+];
+
+fn folder(others: &'static [(&'static str, &'static [u8])]) -> Server {
+    Server::start(Answers {
+        etag: String::new(),
+        body: Vec::new(),
+        siblings: r#"[{"rfilename": "config.json"}, {"rfilename": "1_Pooling/config.json"},
+            {"rfilename": "model.safetensors"}, {"rfilename": "modeling.py"},
+            {"rfilename": "pytorch_model.bin"}, {"rfilename": "tokenizer.json"}]"#,
+        others,
+    })
+}
+
+#[test]
+fn a_repository_without_gguf_files_is_a_folder() {
+    let server = folder(&FOLDER);
+    let mut world = world(&server);
+    let located = world.hub.locate("hf:own/repo", &Silent).unwrap();
+    let Located::File { path, name, .. } = &located else {
+        panic!("a folder")
+    };
+    assert_eq!(name, "own/repo");
+    for (file, bytes) in FOLDER {
+        assert_eq!(fs::read(path.join(file)).unwrap(), bytes, "{file}");
+    }
+    assert!(!path.join("modeling.py").exists() && !path.join("pytorch_model.bin").exists());
+    let asked = server.requests().len();
+    world.hub.offline = true;
+    let Some(Located::File { path: again, .. }) = world.hub.cached("hf:own/repo").unwrap() else {
+        panic!("a folder")
+    };
+    assert_eq!((&again, server.requests().len()), (path, asked));
+}
+
+#[test]
+fn a_folder_that_was_not_fetched_to_its_end_is_not_there() {
+    let server = folder(&FOLDER[..3]);
+    let world = world(&server);
+    let error = world.hub.locate("hf:own/repo", &Silent).unwrap_err();
+    assert!(
+        error.to_string().contains("no such repository or file"),
+        "{error}"
+    );
+    assert_eq!(world.hub.cached("hf:own/repo").unwrap(), None);
+}
+
+#[test]
+fn all_parts_of_a_file_are_fetched() {
+    let server = Server::start(Answers {
+        etag: String::new(),
+        body: Vec::new(),
+        siblings: r#"[{"rfilename": "m-00001-of-00002.gguf"}, {"rfilename": "m-00002-of-00002.gguf"}]"#,
+        others: &[
+            ("m-00001-of-00002.gguf", b"first"),
+            ("m-00002-of-00002.gguf", b"second"),
+        ],
+    });
+    let world = world(&server);
+    for name in ["hf:own/repo:m-00001-of-00002.gguf", "hf:own/repo"] {
+        let Located::File { path, .. } = world.hub.locate(name, &Silent).unwrap() else {
+            panic!("a file")
+        };
+        assert_eq!(fs::read(&path).unwrap(), b"first");
+        let second = path.with_file_name("m-00002-of-00002.gguf");
+        assert_eq!(fs::read(second).unwrap(), b"second");
+    }
+}
+
 #[test]
 fn resumes_where_it_stopped() {
     let server = honest();
@@ -167,13 +252,17 @@ fn wrong_content_is_refused_and_removed() {
         etag: sha256(b"something else"),
         body: BODY.to_vec(),
         siblings: "[]",
+        others: &[],
     });
     let world = world(&server);
     let error = world.hub.locate("hf:own/repo:m.gguf", &Silent).unwrap_err();
     assert!(error.to_string().contains("wrong SHA-256"), "{error}");
     assert_eq!(world.hub.cached("hf:own/repo:m.gguf").unwrap(), None);
     let error = world.hub.locate("hf:own/repo", &Silent).unwrap_err();
-    assert!(error.to_string().contains("no .gguf file"), "{error}");
+    assert!(
+        error.to_string().contains("neither a .gguf file"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -182,6 +271,7 @@ fn a_server_cannot_choose_paths() {
         etag: "../../../../escaped".to_owned(),
         body: BODY.to_vec(),
         siblings: "[]",
+        others: &[],
     });
     let world = world(&server);
     let error = world.hub.locate("hf:own/repo:m.gguf", &Silent).unwrap_err();

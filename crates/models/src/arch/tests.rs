@@ -196,6 +196,17 @@ fn gemma3_reads_its_optional_keys() {
 }
 
 #[test]
+fn long_rope_without_its_factors_is_refused_by_tensor() {
+    let kind = Value::Text(b"longrope".to_vec());
+    let file = replace(tiny_llama(1), "llama.rope.scaling.type", kind);
+    let message = load(&file).unwrap_err().to_string();
+    assert!(
+        message.contains("`rope_factors_short.weight` is missing"),
+        "{message}"
+    );
+}
+
+#[test]
 fn impossible_metadata_is_refused_by_key() {
     let unsigned = Value::Unsigned;
     let cases: Vec<(&str, Value)> = vec![
@@ -225,7 +236,7 @@ fn impossible_metadata_is_refused_by_key() {
         ("llama.rope.freq_base", Value::Float(0.5)),
         ("llama.rope.dimension_count", unsigned(7)),
         ("llama.rope.dimension_count", unsigned(18)),
-        ("llama.rope.scaling.type", Value::Text(b"longrope".to_vec())),
+        ("llama.rope.scaling.type", Value::Text(b"other".to_vec())),
         ("llama.expert_count", unsigned(8)),
         ("llama.logit_scale", Value::Float(2.0)),
         ("tokenizer.ggml.tokens", Value::Texts(vec![])),

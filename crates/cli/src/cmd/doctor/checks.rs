@@ -4,18 +4,18 @@ use super::{Finding, Outcome};
 use crate::load;
 use crate::round_trip::{SAMPLES, round_trips};
 use crate::select::{Compute, available_memory};
-use forthwith_core::executor::{Executor, Segment, StepInput};
+use crate::self_check::{answer, apart, trial};
 use forthwith_core::program::{Output, Program};
-use forthwith_core::units::{BlockId, Blocks, Bytes, TokenId, Tokens};
+use forthwith_core::units::{Bytes, TokenId, Tokens};
 use forthwith_cpu::{Arithmetic, BLOCK_SIZE, Cpu, CpuConfig, IsaChoice, Reference, weight_bytes};
-use forthwith_models::TextModel;
+use forthwith_models::{Suggestion, TextModel};
 use forthwith_text::{ChatMessage, RenderOptions, Tokenizer};
 use forthwith_weights::WeightFile;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What the kernels are tried on.
-const TRIAL: &str = "The answer is";
+/// Tokens that the kernels are tried on.
+const TRIAL_TOKENS: usize = 16;
 /// How much further from a reference that rounds nothing kernels may be than twice what rounding like
 /// theirs costs in plain loops, as a share of the largest number.
 const TOLERANCE: f32 = 1e-3;
@@ -195,15 +195,16 @@ impl Subject<'_> {
         if self.program.output() != Output::Logits {
             return Outcome::Told(vec!["none: nothing is drawn".to_owned()]);
         }
-        let mut lines =
-            vec!["temperature 1, top_p 1 (serve), 0.2 and 0.95 (run): defaults".to_owned()];
-        let suggested = forthwith_models::suggested_sampling(self.file);
-        if !suggested.is_empty() {
-            let list = suggested.join(", ");
-            lines.push(format!(
-                "generation_config.json suggests {list}; requests must ask for it"
-            ));
+        let suggestion = Suggestion::of(self.file);
+        let mut lines = vec![
+            "where nothing is suggested or asked for: temperature 1 and top_p 1 (serve), 0.2 and 0.95 (run)"
+                .to_owned(),
+        ];
+        if !suggestion.is_empty() {
+            lines.push(format!("suggested by the model: {suggestion}"));
         }
+        let refused = suggestion.refused.iter();
+        lines.extend(refused.map(|problem| format!("not followed: {problem}")));
         Outcome::Told(lines)
     }
 
@@ -227,8 +228,7 @@ impl Subject<'_> {
     }
 
     fn compare(&self) -> Result<Outcome, String> {
-        let encoded = self.tokenizer.encode_text(TRIAL, Some(16));
-        let tokens = encoded.map_err(|error| error.to_string())?.tokens;
+        let tokens = trial(self.tokenizer, TRIAL_TOKENS)?;
         let context = Tokens::new(tokens.len());
         let blocks = context.blocks_needed(BLOCK_SIZE);
         let config = CpuConfig {
@@ -280,43 +280,4 @@ impl Subject<'_> {
         }
         Ok(Outcome::Wrong(lines.join("; ")))
     }
-}
-
-/// What the model answers to the last of some tokens, or to their text.
-fn answer(
-    executor: &mut dyn Executor,
-    tokens: &[TokenId],
-    blocks: Blocks,
-) -> Result<Vec<f32>, String> {
-    let blocks: Vec<BlockId> = (0..blocks.get())
-        .map(|index| BlockId::new(u32::try_from(index).unwrap_or(u32::MAX)))
-        .collect();
-    let segments = [Segment {
-        tokens: tokens.len(),
-        position: 0,
-        blocks: &blocks,
-        second_from: None,
-    }];
-    let input = StepInput {
-        tokens,
-        segments: &segments,
-        output_rows: &[tokens.len() - 1],
-    };
-    let mut output = Vec::new();
-    let outcome = executor.step(&input, &mut output);
-    outcome.map_err(|error| error.to_string())?;
-    match output.iter().find(|value| !value.is_finite()) {
-        Some(value) => Err(format!("the model answers with {value}")),
-        None => Ok(output),
-    }
-}
-
-fn apart(ours: &[f32], theirs: &[f32]) -> f32 {
-    let size = theirs
-        .iter()
-        .fold(f32::MIN_POSITIVE, |size, value| size.max(value.abs()));
-    let pairs = ours.iter().zip(theirs);
-    pairs.fold(0.0_f32, |most, (ours, theirs)| {
-        most.max((ours - theirs).abs())
-    }) / size
 }

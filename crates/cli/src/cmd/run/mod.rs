@@ -13,9 +13,11 @@ use crate::select::Compute;
 use forthwith_core::request::SamplingParams;
 use forthwith_core::units::TokenId;
 use forthwith_hub::Progress as _;
+use forthwith_models::Suggestion;
 use forthwith_server::Purpose;
 use forthwith_text::{ChatMessage, RenderOptions};
 use generate::{Generator, Prompt};
+use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Read as _};
 
 /// The longest prompt that is read from standard input, in bytes.
@@ -34,6 +36,7 @@ pub(crate) fn run(args: &RunArgs, shared: &SharedArgs) -> Result<(), Failure> {
         schedule: Schedule::alone(),
         chat_template: args.chat_template.clone(),
         identify: false,
+        self_check: args.check.or(false),
         overrides: forthwith_models::Overrides::default(),
     };
     let model = load(&args.model, &shared.hub(), &settings, &reporter)?;
@@ -46,8 +49,8 @@ pub(crate) fn run(args: &RunArgs, shared: &SharedArgs) -> Result<(), Failure> {
     for warning in &model.warnings {
         reporter.note(&format!("warning: {warning}"));
     }
-    let sampling = sampling(args)?;
-    reporter.note(&describe(&sampling, args.seed.is_some()));
+    let sampling = sampling(args, &model.suggestion)?;
+    reporter.note(&describe(&sampling, args, &model.suggestion));
     let generator = Generator::new(&model, sampling, args.max_tokens, args.stats);
     match prompt {
         Some(prompt) => answer(&generator, &model, args, &prompt, &reporter),
@@ -56,44 +59,60 @@ pub(crate) fn run(args: &RunArgs, shared: &SharedArgs) -> Result<(), Failure> {
 }
 
 /// One line that says how tokens are chosen, so that the answer can be had again.
-fn describe(sampling: &SamplingParams, seed_given: bool) -> String {
+fn describe(sampling: &SamplingParams, args: &RunArgs, suggestion: &Suggestion) -> String {
     if sampling.is_greedy() {
         return "sampling: always the most likely token".to_owned();
     }
-    format!(
-        "sampling: temperature {}, top-k {}, top-p {}, seed {} ({})",
-        sampling.temperature,
-        sampling.top_k,
-        sampling.top_p,
-        sampling.seed,
-        if seed_given {
-            "given"
-        } else {
-            "drawn; --seed repeats it"
-        }
-    )
+    let mut text = format!(
+        "sampling: temperature {}, top-k {}, top-p {}",
+        sampling.temperature, sampling.top_k, sampling.top_p
+    );
+    if sampling.min_p > 0.0 {
+        let _ = write!(text, ", min-p {}", sampling.min_p);
+    }
+    if sampling.repetition_penalty != 1.0 {
+        let penalty = sampling.repetition_penalty;
+        let _ = write!(text, ", repetition penalty {penalty}");
+    }
+    let seed = if args.seed.is_some() {
+        "given"
+    } else {
+        "drawn; --seed repeats it"
+    };
+    let _ = write!(text, ", seed {} ({seed})", sampling.seed);
+    if !suggestion.is_empty() {
+        let _ = write!(text, "; the model suggests {suggestion}");
+    }
+    text
 }
 
-fn sampling(args: &RunArgs) -> Result<SamplingParams, Failure> {
+/// What was given, else what the model suggests, else what suits a terminal.
+fn sampling(args: &RunArgs, suggestion: &Suggestion) -> Result<SamplingParams, Failure> {
     let seed = match args.seed {
         Some(seed) => seed,
-        None => getrandom::u64().map_err(|error| {
-            Failure::failed(format_args!(
-                "the system gave no random seed: {error}; use --seed"
-            ))
-        })?,
-    };
-    Ok(SamplingParams {
-        temperature: args.temperature,
-        top_k: args.top_k,
-        top_p: args.top_p,
         // A drawn seed stays short enough to be typed again.
-        seed: if args.seed.is_some() {
-            seed
-        } else {
-            seed >> 32
-        },
+        None => drawn_seed()? >> 32,
+    };
+    let usual = SamplingParams {
+        temperature: 0.2,
+        top_p: 0.95,
+        seed,
         ..SamplingParams::default()
+    };
+    let suggested = suggestion.applied_to(usual);
+    Ok(SamplingParams {
+        temperature: args.temperature.unwrap_or(suggested.temperature),
+        top_k: args.top_k.unwrap_or(suggested.top_k),
+        top_p: args.top_p.unwrap_or(suggested.top_p),
+        ..suggested
+    })
+}
+
+fn drawn_seed() -> Result<u64, Failure> {
+    getrandom::u64().map_err(|error| {
+        Failure::failed(format_args!(
+            "the system gave no random seed: {error}; use --seed"
+        ))
     })
 }
 

@@ -5,7 +5,7 @@ use axum::extract::{Path, State};
 use serde::Serialize;
 
 use crate::error::ApiError;
-use crate::loader::ServedModel;
+use crate::loader::{Purpose, ServedModel};
 use crate::state::AppState;
 
 #[derive(Serialize)]
@@ -22,8 +22,33 @@ pub(crate) struct Model {
     owned_by: &'static str,
     /// Tokens of prompt and answer together; the name that vLLM gave it.
     max_model_len: usize,
+    /// How tokens are drawn where a request says nothing; of models that draw.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sampling_defaults: Option<SamplingDefaults>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct SamplingDefaults {
+    temperature: f32,
+    top_k: u32,
+    top_p: f32,
+    min_p: f32,
+    repetition_penalty: f32,
+}
+
+impl SamplingDefaults {
+    fn of(served: &ServedModel) -> Option<Self> {
+        let params = &served.defaults;
+        (served.purpose == Purpose::Generate).then_some(Self {
+            temperature: params.temperature,
+            top_k: params.top_k,
+            top_p: params.top_p,
+            min_p: params.min_p,
+            repetition_penalty: params.repetition_penalty,
+        })
+    }
 }
 
 impl Model {
@@ -33,6 +58,7 @@ impl Model {
             object: "model",
             created: served.created,
             owned_by: "forthwith",
+            sampling_defaults: SamplingDefaults::of(served),
             max_model_len: served.limits.context.get(),
             warnings: served.warnings.clone(),
         }
