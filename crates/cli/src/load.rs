@@ -160,7 +160,7 @@ fn load_file(
     let suggestion = Suggestion::of(&file);
     warnings.extend(refused(&suggestion));
     reporter.note(&format!("{id}: {compute}"));
-    let purpose = purpose(&file, &program, reporter)?;
+    let purpose = purpose(&file, &program, (&id, reporter))?;
     let mut notes = rope_notes(&file, context)?;
     notes.push(format!("memory: {ledger}"));
     notes.extend(expansions(&program).iter().map(ToString::to_string));
@@ -247,11 +247,8 @@ fn check(
     compute: &Compute,
 ) -> Result<String, Failure> {
     let found = self_check::at_start(cpu, program, file, tokenizer, compute.kv_format);
-    let told = |apart| {
-        format!(
-            "the first answer is {apart:.1e} from that of the reference, as a share of the largest number"
-        )
-    };
+    let told =
+        |apart| format!("the first answer is {apart:.1e} of its length from that of the reference");
     found.map(told).map_err(|fault| match fault {
         Fault::File(problem) => {
             Failure::bad_input(format_args!("`{}`: {problem}", file.path().display()))
@@ -331,11 +328,18 @@ pub(crate) fn tokenizer(file: &WeightFile, program: &Program) -> Result<Tokenize
 }
 
 /// What the model is made for; says what was decided about vectors, and by which file.
-fn purpose(file: &WeightFile, program: &Program, reporter: &Reporter) -> Result<Purpose, Failure> {
+fn purpose(
+    file: &WeightFile,
+    program: &Program,
+    (id, reporter): (&str, &Reporter),
+) -> Result<Purpose, Failure> {
     let Some(model) = TextModel::of(file)? else {
         return Ok(Purpose::Generate);
     };
-    reporter.note(&format!("made for texts: {}", model.sources.join(", ")));
+    reporter.note(&format!(
+        "{id}: made for texts: {}",
+        model.sources.join(", ")
+    ));
     if let Output::Vectors { width, .. } = program.output()
         && ![0, width].contains(&model.labels.len())
     {

@@ -13,11 +13,13 @@ const TRIAL: &str = "The answer is";
 /// Tokens of it at a start: several, so that attention has something to choose from, and few, because
 /// the reference is slow.
 const AT_START: usize = 3;
-/// How far kernels may be from plain loops that round as they do, as a share of the largest number.
+/// How far kernels may be from plain loops that round as they do: the length of the difference as a
+/// share of the answer's length.
 ///
-/// Sums that are taken in another order move single activations to a neighbouring byte: real models are
-/// up to TODO apart. Kernels that do something else are as far apart as the numbers are large.
-const TOLERANCE: f32 = 0.05;
+/// Sums that are taken in another order move single activations to a neighbouring byte, which real
+/// models amplify: 0.023 for `SmolLM2`, 0.017 for `Gemma` 3 270M, 0.00003 for float weights. Kernels that
+/// compute something else are about 1 apart.
+const TOLERANCE: f32 = 0.15;
 
 /// A check that found something.
 #[derive(Debug)]
@@ -52,13 +54,13 @@ pub(crate) fn at_start(
     let mut reference = reference.map_err(|error| Fault::File(error.to_string()))?;
     let theirs = answer(&mut reference, &tokens, blocks).map_err(Fault::File)?;
     let ours = answer(cpu, &tokens, blocks).map_err(Fault::Kernels)?;
-    let apart = apart(&ours, &theirs);
+    let apart = distance(&ours, &theirs);
     if apart <= TOLERANCE {
         return Ok(apart);
     }
     Err(Fault::Kernels(format!(
-        "the kernels' first answer is {apart:.1e} from that of the reference, as a share of the largest \
-         number, allowed is {TOLERANCE}"
+        "the kernels' first answer is {apart:.1e} of its length from that of the reference, allowed is \
+         {TOLERANCE}"
     )))
 }
 
@@ -89,6 +91,16 @@ pub(crate) fn answer(
         Some(value) => Err(format!("the model answers with {value}")),
         None => Ok(output),
     }
+}
+
+/// The length of the difference, as a share of the reference's length.
+#[expect(clippy::cast_possible_truncation, reason = "a share")]
+fn distance(ours: &[f32], theirs: &[f32]) -> f32 {
+    let square = |value: f32| f64::from(value) * f64::from(value);
+    let length: f64 = theirs.iter().map(|&value| square(value)).sum();
+    let pairs = ours.iter().zip(theirs);
+    let difference: f64 = pairs.map(|(ours, theirs)| square(ours - theirs)).sum();
+    (difference / length.max(f64::from(f32::MIN_POSITIVE))).sqrt() as f32
 }
 
 /// The largest difference, as a share of the largest number.

@@ -70,6 +70,11 @@ impl Metadata {
         self.0.insert(key.into(), value)
     }
 
+    /// Takes a value out.
+    pub fn remove(&mut self, key: &str) -> Option<Value> {
+        self.0.remove(key)
+    }
+
     /// All entries in key order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.0.iter().map(|(key, value)| (key.as_str(), value))

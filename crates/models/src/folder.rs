@@ -9,6 +9,7 @@ mod rope;
 mod tests;
 
 use crate::arch;
+use crate::converted;
 use crate::error::{LoadError, LoadFault};
 use crate::suggestion;
 use forthwith_core::metadata::{Metadata, Value, require};
@@ -88,15 +89,12 @@ pub struct Overrides {
 /// # Errors     [`FolderError`], also where the decisions do not fit the model
 pub fn open_with(path: &Path, overrides: Overrides) -> Result<WeightFile, FolderError> {
     if !path.is_dir() {
-        if overrides != Overrides::default() {
-            let problem = "only models in folders answer with vectors";
-            return Err(LoadError {
-                path: path.to_owned(),
-                fault: LoadFault::value("pooling", problem),
-            }
-            .into());
-        }
-        return Ok(forthwith_weights::open(path)?);
+        let file = forthwith_weights::open(path)?;
+        let reworded = converted::reword(file, overrides);
+        return Ok(reworded.map_err(|fault| {
+            let path = path.to_owned();
+            LoadError { path, fault }
+        })?);
     }
     let folder = Folder::open(path)?;
     let translated = translate(&folder, overrides);

@@ -15,6 +15,7 @@
 mod arch;
 mod build;
 mod config;
+mod converted;
 mod error;
 mod folder;
 pub mod hash_model;

@@ -317,7 +317,10 @@ pub(crate) fn read_base(
 /// The kind of scaling; files without the key mean "linear", with a factor or without.
 fn scaling_type<'a>(config: &mut Config<'a>) -> Result<&'a str, LoadFault> {
     config.ignore(&["rope.scaling.finetuned"]);
-    Ok(config.text("rope.scaling.type")?.unwrap_or("linear"))
+    // llama.cpp's converter writes for `LongRoPE` the magnitude and the factors, but no type.
+    let long = config.optional_float("rope.scaling.attn_factor")?.is_some();
+    let untold = if long { "longrope" } else { "linear" };
+    Ok(config.text("rope.scaling.type")?.unwrap_or(untold))
 }
 
 /// The stretch, under its present or its former key.

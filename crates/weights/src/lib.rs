@@ -125,6 +125,23 @@ impl WeightFile {
         (0..self.index.tensors.len()).map(|position| self.view(position))
     }
 
+    /// The same file with other keys, and with tensors of other names; those without a name are left out.
+    #[must_use]
+    pub fn reworded(mut self, metadata: Metadata, rename: impl Fn(&str) -> Option<String>) -> Self {
+        let tensors = std::mem::take(&mut self.index.tensors);
+        self.index.positions.clear();
+        for mut entry in tensors {
+            if let Some(name) = rename(&entry.name) {
+                let position = self.index.tensors.len();
+                self.index.positions.insert(name.clone(), position);
+                entry.name = name;
+                self.index.tensors.push(entry);
+            }
+        }
+        self.index.metadata = metadata;
+        self
+    }
+
     /// The size of the whole file.
     pub fn file_bytes(&self) -> Bytes {
         self.backings

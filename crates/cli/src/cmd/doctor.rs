@@ -9,6 +9,7 @@ use crate::printable::line;
 use crate::progress::Reporter;
 use crate::select::Compute;
 use checks::Subject;
+use forthwith_core::program::Output;
 use forthwith_hub::Located;
 use forthwith_models::Overrides;
 use std::io::{self, Write as _};
@@ -45,6 +46,10 @@ pub(crate) fn run(args: &DoctorArgs, shared: &SharedArgs) -> Result<(), Failure>
     let file = load::open(&path, Overrides::default(), &compute, &reporter)?;
     let program = std::sync::Arc::new(forthwith_models::build(&file)?);
     let tokenizer = load::tokenizer(&file, &program)?;
+    let compute = match program.output() {
+        Output::Vectors { whole: true, .. } => compute.of_whole_texts(),
+        _ => compute,
+    };
     let subject = Subject {
         file: &file,
         program,

@@ -134,6 +134,63 @@ fn folders_of_each_family_answer_as_transformers_does() {
     assert_eq!(families.len(), 11, "{families:?}");
 }
 
+/// Files that llama.cpp's converter made of these folders: its names and keys, its order of rows. Where it
+/// loses something, llama.cpp's answers are stored.
+#[test]
+fn converted_files_answer_as_their_folders_or_llama_cpp_do() {
+    let changed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/gguf/answers.json");
+    let changed: Value = serde_json::from_slice(&std::fs::read(changed).unwrap()).unwrap();
+    let mut wrong = Vec::new();
+    let mut count = 0;
+    for folder in folders() {
+        let name = folder.file_name().unwrap().to_str().unwrap();
+        let path = folder.join(format!("../../gguf/{name}.gguf"));
+        if !path.is_file() {
+            continue;
+        }
+        count += 1;
+        let file = forthwith_models::open(&path).unwrap();
+        let context = if name == "phi3-longrope-short" {
+            32
+        } else {
+            64
+        };
+        let program = match forthwith_models::build_for(&file, Tokens::new(context)) {
+            Ok(program) => Arc::new(program),
+            Err(error) => {
+                wrong.push(error.to_string());
+                continue;
+            }
+        };
+        let mut cpu = Cpu::load(Arc::clone(&program), &file, &config(context), &|_, _| {}).unwrap();
+        let (ids, json) = read_golden(&folder);
+        let (got, want) = if program.output() == Output::Logits {
+            let changed = changed.get(name).map(|answer| &answer["logits"]);
+            let want = changed.unwrap_or(&json["logits"]);
+            (run(&mut cpu, &ids, ids.len()), numbers(want))
+        } else {
+            let second = json["second_from"].as_u64();
+            let second = second.map(|at| usize::try_from(at).unwrap());
+            let mut got = vectors(&mut cpu, &[(&ids[..], second)]);
+            let want = wanted(&json, &mut got);
+            (got, want)
+        };
+        let far = apart(&got, &want);
+        eprintln!("{name}: {far:.1e}");
+        // llama.cpp looks GELU up in a table of half floats.
+        let allowed = if name.starts_with("gemma") {
+            1e-3
+        } else {
+            TOLERANCE
+        };
+        if far >= allowed {
+            wrong.push(format!("{name}: {far:.1e}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert_eq!(count, 24);
+}
+
 /// What the program of a text model should answer, from what is stored.
 fn wanted(json: &Value, got: &mut [f32]) -> Vec<f32> {
     if json.get("vector").is_some() {

@@ -16,6 +16,7 @@ mod perplexity;
 mod pipes;
 mod serve;
 mod server;
+mod starts;
 mod texts;
 
 use std::path::{Path, PathBuf};

@@ -18,7 +18,7 @@ pub enum TokenizerError {
         problem: String,
     },
     /// The file's tokenizer is of a kind that is not supported.
-    #[error("tokenizer.ggml.model is `{0}`; supported are gpt2 and llama")]
+    #[error("tokenizer.ggml.model is `{0}`; supported are gpt2, llama and bert")]
     UnknownModel(String),
     /// The file names an unknown way to cut text into words.
     #[error("tokenizer.ggml.pre is `{pre}`; supported are {known}")]

@@ -1,5 +1,6 @@
 use std::path::PathBuf;
 
+use forthwith_core::metadata::{self, Metadata};
 use forthwith_core::units::TokenId;
 use serde_json::Value;
 
@@ -84,33 +85,102 @@ fn ids(value: &Value) -> Vec<TokenId> {
     ids.map(id).collect()
 }
 
+fn check_hard_texts(kind: &str, tokenizer: &Tokenizer) {
+    let golden = golden(kind);
+    let hard = golden["hard"].as_array().unwrap();
+    assert_eq!(hard.len(), 500);
+    for entry in hard {
+        let text = entry[0].as_str().unwrap();
+        let as_text = tokenizer.encode(text, ControlText::AsText).unwrap();
+        assert_eq!(as_text, ids(&entry[1]), "{kind}: {text:?} as text");
+        let trusted = tokenizer.encode(text, ControlText::Parse).unwrap();
+        assert_eq!(trusted, ids(&entry[2]), "{kind}: {text:?} trusted");
+        let single = tokenizer.encode_text(text, None).unwrap();
+        assert_eq!(single.tokens, ids(&entry[3]), "{kind}: {text:?} whole");
+        if !tokenizer.has_pairs() {
+            continue;
+        }
+        let pair = tokenizer.encode_pair(text, "and back", None).unwrap();
+        assert_eq!(pair.tokens, ids(&entry[4]), "{kind}: {text:?} in a pair");
+        let second = pair.second_from.map_or(0, |from| pair.tokens.len() - from);
+        let stated = entry[5].as_u64().unwrap();
+        assert_eq!(second as u64, stated, "{kind}: {text:?}");
+    }
+}
+
+/// The keys that llama.cpp's converter makes of a `tokenizer.json` of word pieces.
+fn converted_word_pieces() -> Metadata {
+    let json = std::fs::read(fixture("word-pieces").join("tokenizer.json")).unwrap();
+    let json: Value = serde_json::from_slice(&json).unwrap();
+    let vocab = json["model"]["vocab"].as_object().unwrap();
+    let mut tokens = vec![Vec::new(); vocab.len()];
+    let mut types = vec![1; vocab.len()];
+    let added = json["added_tokens"].as_array().unwrap();
+    for (text, id) in vocab {
+        let id = usize::try_from(id.as_u64().unwrap()).unwrap();
+        let is_control = added.iter().any(|token| token["content"] == text[..]);
+        let text = match text.strip_prefix("##") {
+            _ if is_control => text.to_owned(),
+            Some(piece) => piece.to_owned(),
+            None => format!("\u{2581}{text}"),
+        };
+        tokens[id] = text.into_bytes();
+        types[id] = if is_control { 3 } else { 1 };
+    }
+    let lowercase = json["normalizer"]["lowercase"].as_bool().unwrap();
+    let mut metadata = Metadata::default();
+    let model = metadata::Value::Text(b"bert".to_vec());
+    metadata.insert("tokenizer.ggml.model", model);
+    metadata.insert("tokenizer.ggml.tokens", metadata::Value::Texts(tokens));
+    metadata.insert(
+        "tokenizer.ggml.token_type",
+        metadata::Value::Integers(types),
+    );
+    let lowercase = metadata::Value::Bool(lowercase);
+    metadata.insert("tokenizer.ggml.normalizer.lowercase", lowercase);
+    metadata
+}
+
+#[test]
+fn word_pieces_of_a_converted_file_give_the_same_tokens() {
+    let converted = Tokenizer::from_gguf(&converted_word_pieces()).unwrap();
+    check_hard_texts("word-pieces", &converted);
+    let folder = Tokenizer::from_folder(&fixture("word-pieces")).unwrap();
+    let mut random = Random(0x5eed);
+    for _ in 0..10_000 {
+        let text = random.text();
+        let (one, other) = (
+            converted.encode_text(&text, None),
+            folder.encode_text(&text, None),
+        );
+        assert_eq!(one.unwrap(), other.unwrap(), "{text:?}");
+    }
+}
+
+#[test]
+fn word_pieces_without_their_special_tokens_are_refused() {
+    let mut metadata = converted_word_pieces();
+    let words = vec![b"\xe2\x96\x81a".to_vec(), b"b".to_vec()];
+    metadata.insert(
+        "tokenizer.ggml.tokens",
+        metadata::Value::Texts(words.clone()),
+    );
+    metadata.insert(
+        "tokenizer.ggml.token_type",
+        metadata::Value::Integers(vec![1, 1]),
+    );
+    let message = Tokenizer::from_gguf(&metadata).unwrap_err().to_string();
+    assert!(message.contains("tokenizer.ggml.cls_token_id"), "{message}");
+    let twice = vec![words[0].clone(), words[0].clone()];
+    metadata.insert("tokenizer.ggml.tokens", metadata::Value::Texts(twice));
+    let message = Tokenizer::from_gguf(&metadata).unwrap_err().to_string();
+    assert!(message.contains("another token"), "{message}");
+}
+
 #[test]
 fn hard_texts_have_the_librarys_tokens() {
     for kind in KINDS {
-        let tokenizer = Tokenizer::from_folder(&fixture(kind)).unwrap();
-        let golden = golden(kind);
-        let hard = golden["hard"].as_array().unwrap();
-        assert_eq!(hard.len(), 500);
-        for entry in hard {
-            let text = entry[0].as_str().unwrap();
-            let as_text = tokenizer.encode(text, ControlText::AsText).unwrap();
-            assert_eq!(as_text, ids(&entry[1]), "{kind}: {text:?} as text");
-            let trusted = tokenizer.encode(text, ControlText::Parse).unwrap();
-            assert_eq!(trusted, ids(&entry[2]), "{kind}: {text:?} trusted");
-            let single = tokenizer.encode_text(text, None).unwrap();
-            assert_eq!(single.tokens, ids(&entry[3]), "{kind}: {text:?} whole");
-            if !tokenizer.has_pairs() {
-                continue;
-            }
-            let pair = tokenizer.encode_pair(text, "and back", None).unwrap();
-            assert_eq!(pair.tokens, ids(&entry[4]), "{kind}: {text:?} in a pair");
-            let second = pair.second_from.map_or(0, |from| pair.tokens.len() - from);
-            assert_eq!(
-                second as u64,
-                entry[5].as_u64().unwrap(),
-                "{kind}: {text:?}"
-            );
-        }
+        check_hard_texts(kind, &Tokenizer::from_folder(&fixture(kind)).unwrap());
     }
     let pairs = KINDS.map(|kind| Tokenizer::from_folder(&fixture(kind)).unwrap().has_pairs());
     assert_eq!(pairs, [false, false, true, true]);

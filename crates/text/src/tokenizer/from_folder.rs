@@ -68,10 +68,22 @@ pub(super) fn build(folder: &Path) -> Result<Tokenizer, TokenizerError> {
     let Some(json) = read(&folder.join(TOKENIZER), TOKENIZER, MAX_TOKENIZER)? else {
         return Err(missing(folder));
     };
-    let head: Head = serde_json::from_slice(&json).map_err(|error| wrong(TOKENIZER, &error))?;
-    head.check()?;
     let config = read_json(folder, CONFIG)?;
-    let library = Library::new(&json)?;
+    of_json(&json, config.as_ref(), |eos, count| {
+        end_tokens(folder, eos, count)
+    })
+}
+
+/// Builds it from the content of `tokenizer.json` and of `tokenizer_config.json`; `ends` gives the tokens
+/// that end an answer.
+pub(super) fn of_json(
+    json: &[u8],
+    config: Option<&Value>,
+    ends: impl FnOnce(Option<TokenId>, usize) -> Result<Vec<TokenId>, TokenizerError>,
+) -> Result<Tokenizer, TokenizerError> {
+    let head: Head = serde_json::from_slice(json).map_err(|error| wrong(TOKENIZER, &error))?;
+    head.check()?;
+    let library = Library::new(json)?;
     let texts = library.texts();
     let count = texts.iter().map(|(id, _)| *id as usize + 1).max();
     let count = count.unwrap_or(0);
@@ -98,8 +110,8 @@ pub(super) fn build(folder: &Path) -> Result<Tokenizer, TokenizerError> {
     }
     let bytes = bytes(head.spelling(), &by_id, &added);
     let around = library.around()?;
-    let bos = named(config.as_ref(), "bos_token", &library)?;
-    let eos = named(config.as_ref(), "eos_token", &library)?;
+    let bos = named(config, "bos_token", &library)?;
+    let eos = named(config, "eos_token", &library)?;
     // A text of one character cannot be told from the same character in a user's text.
     let controls = || special().filter(|token| token.content.chars().nth(1).is_some());
     let kind = format!(
@@ -110,7 +122,7 @@ pub(super) fn build(folder: &Path) -> Result<Tokenizer, TokenizerError> {
         kind,
         bytes,
         hidden,
-        end_tokens: end_tokens(folder, eos, count)?,
+        end_tokens: ends(eos, count)?,
         bos,
         eos,
         adds_bos: bos.is_some() && around.before.first() == bos.as_ref(),

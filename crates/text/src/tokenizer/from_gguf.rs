@@ -12,18 +12,23 @@ use super::pre_tokenizer::PreTokenizer;
 use super::scored_merges::{SPACE, ScoredMerges, named_byte};
 use super::special::{ControlGuard, SpecialTokens};
 use super::vocabulary::{Class, TokenBytes, Vocabulary};
-use super::{Model, Tokenizer, end_tokens};
+use super::{Model, Tokenizer, end_tokens, word_pieces};
 
 const BOS: &str = "tokenizer.ggml.bos_token_id";
 const EOS: &str = "tokenizer.ggml.eos_token_id";
 const UNKNOWN: &str = "tokenizer.ggml.unknown_token_id";
 const ADD_BOS: &str = "tokenizer.ggml.add_bos_token";
+const ADD_EOS: &str = "tokenizer.ggml.add_eos_token";
+const ADD_SEP: &str = "tokenizer.ggml.add_sep_token";
 const ADD_SPACE: &str = "tokenizer.ggml.add_space_prefix";
 
 pub(super) fn build(metadata: &Metadata) -> Result<Tokenizer, TokenizerError> {
     let model_key = "tokenizer.ggml.model";
     let model = require(model_key, metadata.text(model_key)?)?;
     let mut vocabulary = Vocabulary::read(metadata)?;
+    if model == "bert" {
+        return word_pieces::build(&vocabulary, metadata);
+    }
     let end_tokens = end_tokens::find(&mut vocabulary, metadata)?;
     let bos = vocabulary.special(metadata, BOS)?;
     let eos = vocabulary.special(metadata, EOS)?;
@@ -61,10 +66,7 @@ pub(super) fn build(metadata: &Metadata) -> Result<Tokenizer, TokenizerError> {
     let control = |class: Class| class.is_control();
     let adds_bos = adds_bos && bos.is_some();
     Ok(Tokenizer {
-        around: Around {
-            before: bos.filter(|_| adds_bos).into_iter().collect(),
-            ..Around::default()
-        },
+        around: around(metadata, bos.filter(|_| adds_bos), eos)?,
         model,
         kind,
         bytes,
@@ -85,6 +87,27 @@ pub(super) fn build(metadata: &Metadata) -> Result<Tokenizer, TokenizerError> {
         guard: Arc::new(ControlGuard::new(
             matchable(&vocabulary, control).map(|(_, text)| text),
         )?),
+    })
+}
+
+/// What stands around texts that are computed as a whole.
+fn around(
+    metadata: &Metadata,
+    bos: Option<TokenId>,
+    eos: Option<TokenId>,
+) -> Result<Around, TokenizerError> {
+    let adds =
+        |key| -> Result<bool, TokenizerError> { Ok(metadata.boolean(key)?.unwrap_or(false)) };
+    let adds_eos = adds(ADD_EOS)?;
+    let after: Vec<TokenId> = eos.filter(|_| adds_eos).into_iter().collect();
+    let pairs = adds(ADD_SEP)? && !after.is_empty();
+    Ok(Around {
+        before: bos.into_iter().collect(),
+        // A text's own end, and the same token once more between the two.
+        between: pairs.then(|| eos.into_iter().chain(eos).collect()),
+        after_pair: after.clone(),
+        after,
+        two_types: false,
     })
 }
 

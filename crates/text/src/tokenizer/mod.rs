@@ -14,6 +14,7 @@ mod pre_tokenizer;
 mod scored_merges;
 mod special;
 mod vocabulary;
+mod word_pieces;
 mod words;
 
 use std::ops::Range;

@@ -101,11 +101,7 @@ fn end_tokens_are_those_named_and_those_known_by_text() {
 fn wrong_metadata_is_an_error_that_names_the_key() {
     type Change = (&'static str, Value, &'static str);
     let cases: [Change; 10] = [
-        (
-            "tokenizer.ggml.model",
-            Value::Text(b"bert".to_vec()),
-            "`bert`",
-        ),
+        ("tokenizer.ggml.model", Value::Text(b"t5".to_vec()), "`t5`"),
         (
             "tokenizer.ggml.model",
             Value::Bool(true),
