@@ -4,7 +4,9 @@
 //! plain activations; [`Arithmetic::Quantizing`] rounds activations and the cache as the kernels
 //! do, so that kernels must equal it up to the rounding of sums. Sums are in double precision.
 
-use crate::executor::{LoadError, find, first_byte};
+mod weights;
+
+use crate::executor::LoadError;
 use crate::kv::{BLOCK, BLOCK_SIZE, KvFormat};
 use crate::phases::attention::{self, Scoring, visible};
 use crate::phases::norm::{self, NormValues};
@@ -14,13 +16,14 @@ use crate::quant::{activations, matrix};
 use forthwith_core::executor::{Executor, KvGeometry, Segment, StepError, StepInput};
 use forthwith_core::program::{
     Attention, Embed, GateUp, Linear, Norm, Output, Phase, Pool, Pooling, Program,
-    ProjectionResidual, QkvProjection, Up, WeightId, WeightSpec,
+    ProjectionResidual, QkvProjection, Up, WeightId,
 };
-use forthwith_core::shape::{ReadError, WeightSource};
+use forthwith_core::shape::WeightSource;
 use forthwith_core::units::{BlockId, Blocks, Bytes, Tokens};
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
+use weights::Weights;
 
 /// How the reference rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,10 +38,7 @@ pub enum Arithmetic {
 pub struct Reference<'a> {
     program: Arc<Program>,
     arithmetic: Arithmetic,
-    /// Row-major, dequantized; empty where they are read for each step.
-    weights: Vec<Vec<f32>>,
-    /// Where they are read for each step.
-    source: Option<&'a dyn WeightSource>,
+    weights: Weights<'a>,
     /// Per layer, `[position][kv_heads · head_dim]` over all blocks.
     keys: Vec<Vec<f32>>,
     values: Vec<Vec<f32>>,
@@ -64,9 +64,7 @@ impl Reference<'static> {
         arithmetic: Arithmetic,
         blocks: Blocks,
     ) -> Result<Self, LoadError> {
-        let weights = program.weights.iter();
-        let weights = weights.map(|spec| Ok(find(source, spec)?.to_f32()));
-        let weights = weights.collect::<Result<_, LoadError>>()?;
+        let weights = Weights::load(&program, source)?;
         Ok(Self::with(program, weights, arithmetic, blocks))
     }
 }
@@ -80,37 +78,13 @@ impl<'a> Reference<'a> {
         arithmetic: Arithmetic,
         blocks: Blocks,
     ) -> Result<Self, LoadError> {
-        let biases: Vec<WeightId> = program
-            .phases
-            .iter()
-            .filter_map(|phase| match phase {
-                Phase::Attention(phase) => Some(phase.relative_bias?.table),
-                _ => None,
-            })
-            .collect();
-        let weights = program.weights.iter().enumerate();
-        let weights = weights.map(|(index, spec)| {
-            let view = find(source, spec)?;
-            if spec.rows > 1 && !biases.contains(&WeightId(index)) {
-                return Ok(Vec::new());
-            }
-            let mut values = vec![0.0; spec.rows * spec.cols];
-            read_rows(source, spec, 0..spec.rows, &mut values).map_err(|reason| {
-                let name = view.name.to_owned();
-                LoadError::Read { name, reason }
-            })?;
-            Ok(values)
-        });
-        let weights = weights.collect::<Result<_, LoadError>>()?;
-        Ok(Self {
-            source: Some(source),
-            ..Self::with(program, weights, arithmetic, blocks)
-        })
+        let weights = Weights::streamed(&program, source)?;
+        Ok(Self::with(program, weights, arithmetic, blocks))
     }
 
     fn with(
         program: Arc<Program>,
-        weights: Vec<Vec<f32>>,
+        weights: Weights<'a>,
         arithmetic: Arithmetic,
         blocks: Blocks,
     ) -> Self {
@@ -127,7 +101,6 @@ impl<'a> Reference<'a> {
         Self {
             arithmetic,
             weights,
-            source: None,
             keys: cache.clone(),
             values: cache,
             blocks,
@@ -138,31 +111,14 @@ impl<'a> Reference<'a> {
 
     /// Rows of a weight.
     fn rows(&self, id: WeightId, rows: Range<usize>) -> Result<Cow<'_, [f32]>, StepError> {
-        let spec = self.program.weight(id);
-        let Some(source) = self.source.filter(|_| self.weights[id.0].is_empty()) else {
-            let held = &self.weights[id.0];
-            return Ok(Cow::Borrowed(
-                &held[rows.start * spec.cols..rows.end * spec.cols],
-            ));
-        };
-        let mut values = vec![0.0; rows.len() * spec.cols];
-        let problem = |problem: String| {
-            let (name, first) = (&spec.name, rows.start);
-            StepError::Device(format!("tensor `{name}`, from row {first}: {problem}"))
-        };
-        read_rows(source, spec, rows.clone(), &mut values)
-            .map_err(|error| problem(error.to_string()))?;
-        match values.iter().find(|value| !value.is_finite()) {
-            Some(value) => Err(problem(format!("{value} is not a number"))),
-            None => Ok(Cow::Owned(values)),
-        }
+        self.weights.rows((id, self.program.weight(id)), rows)
     }
 
     fn norm_values(&self, norm: Norm) -> NormValues<'_> {
         NormValues {
             kind: norm.kind,
-            weight: &self.weights[norm.weight.0],
-            bias: norm.bias.map(|id| &self.weights[id.0][..]),
+            weight: self.weights.held(norm.weight),
+            bias: norm.bias.map(|id| self.weights.held(id)),
             eps: norm.eps,
         }
     }
@@ -221,7 +177,7 @@ impl<'a> Reference<'a> {
         matrix::reference_on_threads([spec.rows, spec.cols], &weights, rows, &mut out)?;
         if let Some(bias) = linear.bias {
             for row in out.chunks_exact_mut(spec.rows) {
-                add(row, &self.weights[bias.0], 1.0);
+                add(row, self.weights.held(bias), 1.0);
             }
         }
         Ok(out)
@@ -402,7 +358,7 @@ impl<'a> Reference<'a> {
                 let distance = |key: usize| key.cast_signed() - position.cast_signed();
                 let row = |key| bias.bucket(distance(key), buckets) * phase.heads + head;
                 let keys = seen.clone();
-                keys.map(|key| self.weights[bias.table.0][row(key)])
+                keys.map(|key| self.weights.held(bias.table)[row(key)])
                     .collect()
             });
             attention::reference(query, &keys, &values, scoring, bias.as_deref())
@@ -413,24 +369,6 @@ impl<'a> Reference<'a> {
             .flat_map(attend_head)
             .collect()
     }
-}
-
-/// Reads rows of a weight, as the source holds them.
-fn read_rows(
-    source: &dyn WeightSource,
-    spec: &WeightSpec,
-    rows: Range<usize>,
-    out: &mut [f32],
-) -> Result<(), ReadError> {
-    let stride = spec.format.row_bytes(spec.cols);
-    let mut bytes = vec![0; rows.len() * stride];
-    source.read(
-        &spec.name,
-        first_byte(spec) + rows.start * stride,
-        &mut bytes,
-    )?;
-    spec.format.dequantize(&bytes, out);
-    Ok(())
 }
 
 /// The mean of rows, in double precision.
