@@ -245,8 +245,22 @@ fn mutated_files_are_read_or_refused() {
         "tokenizer_config.json",
     ];
     let good = files.map(|file| fs::read(copy.join(file)).unwrap());
+    let encoders = ["roberta-rerank.gguf", "modernbert.gguf"].map(|name| {
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/gguf");
+        fs::read(fixtures.join(name)).unwrap()
+    });
+    let encoder = folder.path().join("encoder.gguf");
     let mut dice = Dice(0x2545_f491_4f6c_dd1d);
     for number in 0..count {
+        if number % 8 == 1 {
+            let mut bytes = encoders[dice.below(2)].clone();
+            mutate(&mut bytes, 8192, &mut dice);
+            fs::write(&encoder, &bytes).unwrap();
+            if let Ok(file) = forthwith_models::open(&encoder) {
+                load(&file);
+            }
+            continue;
+        }
         if number % 4 > 0 {
             let mut bytes = gguf.clone();
             mutate(&mut bytes, index.max(1), &mut dice);
