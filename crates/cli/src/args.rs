@@ -119,8 +119,7 @@ pub(crate) struct CheckArgs {
 
 impl CheckArgs {
     pub(crate) fn or(self, default: bool) -> bool {
-        self.self_check
-            .map_or(default, |switch| switch == Switch::On)
+        self.self_check.map_or(default, Switch::is_on)
     }
 }
 

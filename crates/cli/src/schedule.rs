@@ -57,6 +57,12 @@ pub(crate) enum Switch {
     Off,
 }
 
+impl Switch {
+    pub(crate) fn is_on(self) -> bool {
+        self == Self::On
+    }
+}
+
 /// A target for the time between tokens, as it is written: `off`, `200%`, `50ms` or `100ms,400%`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gap(pub(crate) TargetGap);
@@ -104,7 +110,7 @@ impl Schedule {
             target_gap: self.target_gap.value.0,
             stuck_after: self.stuck_after.value.0,
             prefix_cache: PrefixCacheConfig {
-                enabled: self.prefix_cache.value == Switch::On,
+                enabled: self.prefix_cache.value.is_on(),
                 ..PrefixCacheConfig::keyed_at_random()
             },
             ..EngineConfig::default()

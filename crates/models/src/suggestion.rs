@@ -104,7 +104,7 @@ impl Suggestion {
     }
 
     /// The value suggested for a setting, such as `top_p`.
-    pub fn value(&self, name: &str) -> Option<f32> {
+    fn value(&self, name: &str) -> Option<f32> {
         let found = self.values.iter().find(|(known, _)| *known == name);
         found.map(|(_, value)| *value)
     }

@@ -46,6 +46,7 @@ impl Loader for ToyLoader {
                 weights: "embedded".to_owned(),
                 kv_format: "none".to_owned(),
                 template: None,
+                sampling: None,
             },
             purpose: Purpose::Generate,
             warnings: Vec::new(),

@@ -12,6 +12,8 @@ pub struct Identity {
     pub kv_format: String,
     /// A digest of the chat template, if it is another than the file's own.
     pub template: Option<String>,
+    /// Whose sampling holds where a request says nothing, if it is not the file's own.
+    pub sampling: Option<String>,
 }
 
 impl Identity {
@@ -22,10 +24,14 @@ impl Identity {
             weights,
             kv_format,
             template,
+            sampling,
         } = self;
-        let template = template.as_ref().map(|digest| format!("-{digest}"));
-        let template = template.unwrap_or_default();
-        format!("forthwith-{version}-{weights}-{kv_format}-{context}{template}")
+        let mut all = format!("forthwith-{version}-{weights}-{kv_format}-{context}");
+        for part in [template, sampling].into_iter().flatten() {
+            all.push('-');
+            all.push_str(part);
+        }
+        all
     }
 }
 
@@ -40,6 +46,7 @@ mod tests {
             weights: "sha256:0123456789abcdef".to_owned(),
             kv_format: "f16".to_owned(),
             template: None,
+            sampling: None,
         };
         assert_eq!(
             base.fingerprint(8192),
@@ -63,11 +70,15 @@ mod tests {
                 template: Some(other()),
                 ..base.clone()
             },
+            Identity {
+                sampling: Some("openai".to_owned()),
+                ..base.clone()
+            },
         ];
         let mut all: Vec<String> = changed.iter().map(|one| one.fingerprint(8192)).collect();
         all.extend([base.fingerprint(8192), base.fingerprint(4096)]);
         all.sort();
         all.dedup();
-        assert_eq!(all.len(), 6);
+        assert_eq!(all.len(), 7);
     }
 }

@@ -69,7 +69,7 @@ impl VectorArgs {
     pub(crate) fn overrides(self) -> Overrides {
         Overrides {
             pooling: self.pooling.map(Into::into),
-            normalize: self.normalize.map(|switch| switch == Switch::On),
+            normalize: self.normalize.map(Switch::is_on),
         }
     }
 }

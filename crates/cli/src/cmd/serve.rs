@@ -74,8 +74,8 @@ impl Loader for ModelLoader {
             let model = load(name, &self.hub, &self.settings, &reporter);
             model
                 .and_then(|model| {
-                    let defaults = defaults(&model, self.sampling, &reporter);
-                    serve(model, &self.settings, defaults, &reporter)
+                    let sampling = sampling(&model, self.sampling, &reporter);
+                    serve(model, &self.settings, sampling, &reporter)
                 })
                 .map_err(|failure| self.failed.get_or_init(|| failure).to_string())
         };
@@ -86,10 +86,10 @@ impl Loader for ModelLoader {
 pub(crate) fn serve(
     model: LoadedModel,
     settings: &LoadSettings,
-    defaults: SamplingParams,
+    sampling: Sampling,
     reporter: &Reporter,
 ) -> Result<ServedModel, Failure> {
-    let identity = identity(&model, settings)?;
+    let identity = identity(&model, settings, sampling.other)?;
     let LoadedModel {
         id,
         tokenizer,
@@ -124,16 +124,24 @@ pub(crate) fn serve(
         template,
         engine,
         limits,
-        defaults,
+        defaults: sampling.params,
         purpose,
         warnings,
     })
 }
 
-/// How tokens are drawn where a request says nothing; said where it is not as in OpenAI's API.
-fn defaults(model: &LoadedModel, whose: SamplingDefaults, reporter: &Reporter) -> SamplingParams {
+/// How tokens are drawn where a request says nothing.
+#[derive(Default)]
+pub(crate) struct Sampling {
+    params: SamplingParams,
+    /// Whose parameters these are, if not those that the model's files suggest.
+    other: Option<&'static str>,
+}
+
+/// Decides and says how tokens are drawn, where the model's files suggest something.
+fn sampling(model: &LoadedModel, whose: SamplingDefaults, reporter: &Reporter) -> Sampling {
     let suggestion = &model.suggestion;
-    let plain = SamplingParams::default();
+    let plain = Sampling::default();
     if model.purpose != Purpose::Generate || suggestion.is_empty() {
         return plain;
     }
@@ -144,20 +152,30 @@ fn defaults(model: &LoadedModel, whose: SamplingDefaults, reporter: &Reporter) -
                 "{id}: sampling where a request says nothing: {suggestion}; \
                  --sampling-defaults openai for temperature 1"
             ));
-            suggestion.applied_to(plain)
+            Sampling {
+                params: suggestion.applied_to(plain.params),
+                ..plain
+            }
         }
         SamplingDefaults::Openai => {
             reporter.note(&format!(
                 "{id}: sampling where a request says nothing: temperature {}, top_p {} (given), not \
                  {suggestion}",
-                plain.temperature, plain.top_p
+                plain.params.temperature, plain.params.top_p
             ));
-            plain
+            Sampling {
+                other: Some("sampling:openai"),
+                ..plain
+            }
         }
     }
 }
 
-fn identity(model: &LoadedModel, settings: &LoadSettings) -> Result<Identity, Failure> {
+fn identity(
+    model: &LoadedModel,
+    settings: &LoadSettings,
+    sampling: Option<&str>,
+) -> Result<Identity, Failure> {
     let template = settings.chat_template.as_deref();
     let template = template.map(forthwith_hub::sha256).transpose();
     let template = template.map_err(|error| {
@@ -176,6 +194,7 @@ fn identity(model: &LoadedModel, settings: &LoadSettings) -> Result<Identity, Fa
         weights,
         kv_format: model.kv_format.to_string(),
         template: template.as_deref().map(short),
+        sampling: sampling.map(str::to_owned),
     })
 }
 

@@ -3,13 +3,12 @@
 //! Each line of the output is one JSON object, and says what the server's endpoint would say.
 
 use crate::args::{ClassifyArgs, EmbedArgs, RerankArgs, SharedArgs, TextArgs};
-use crate::cmd::serve::serve;
+use crate::cmd::serve::{Sampling, serve};
 use crate::error::Failure;
 use crate::load::{LoadSettings, load};
 use crate::progress::Reporter;
 use crate::schedule::Schedule;
 use crate::select::Compute;
-use forthwith_core::request::SamplingParams;
 use forthwith_models::Overrides;
 use forthwith_server::{InProcess, Refused};
 use serde_json::{Value, json};
@@ -128,7 +127,7 @@ fn open(args: &TextArgs, shared: &SharedArgs, overrides: Overrides) -> Result<In
         overrides,
     };
     let model = load(&args.model, &shared.hub(), &settings, &reporter)?;
-    let served = serve(model, &settings, SamplingParams::default(), &reporter)?;
+    let served = serve(model, &settings, Sampling::default(), &reporter)?;
     InProcess::new(vec![served]).map_err(Failure::failed)
 }
 

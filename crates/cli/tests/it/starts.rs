@@ -77,7 +77,15 @@ fn suggested_sampling_holds_where_a_request_says_nothing() {
         greedy
     );
 
+    let fingerprint = |server: &Server| {
+        let body = json!({ "prompt": "a", "max_tokens": 1 }).to_string();
+        let answer = server.send("POST", "/v1/completions", &body);
+        let json: Value = serde_json::from_str(&answer.body).unwrap();
+        json["system_fingerprint"].as_str().unwrap().to_owned()
+    };
+    let followed = fingerprint(&server);
     let server = Server::start(path(&folder), &["--sampling-defaults", "openai"]);
+    assert_eq!(fingerprint(&server), format!("{followed}-sampling:openai"));
     assert_eq!(defaults(&server)["temperature"], json!(1.0));
     assert!(
         server

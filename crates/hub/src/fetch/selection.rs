@@ -5,19 +5,19 @@
 
 use crate::resolve::{check_component, check_file};
 
+const CONFIG: &str = "config.json";
+const INDEX: &str = "model.safetensors.index.json";
 /// The files of a model folder that lie beside its weights, of which any may be missing but the first.
 const FOLDER_FILES: [&str; 8] = [
-    "config.json",
+    CONFIG,
     "generation_config.json",
     "tokenizer.json",
     "tokenizer_config.json",
     "chat_template.jinja",
     "modules.json",
     "sentence_bert_config.json",
-    "model.safetensors.index.json",
+    INDEX,
 ];
-const CONFIG: &str = FOLDER_FILES[0];
-const INDEX: &str = FOLDER_FILES[7];
 const WEIGHTS: &str = "model.safetensors";
 /// As many parts as a model may have.
 const MAX_PARTS: usize = 1024;
@@ -39,15 +39,13 @@ impl Selection {
         if let Some(file) = wanted {
             return Ok(Self::file(file));
         }
-        let has = |name: &str| names.iter().any(|found| found == name);
-        match choose(names.iter().cloned()) {
-            Ok(file) => Ok(Self::file(&file)),
-            Err(none) if none.is_empty() && has(CONFIG) => Self::folder(names),
-            Err(none) if none.is_empty() => {
-                Err("the repository has neither a .gguf file nor a config.json".to_owned())
-            }
-            Err(several) => Err(several),
+        if let Some(file) = choose(names)? {
+            return Ok(Self::file(file));
         }
+        if names.iter().any(|name| name == CONFIG) {
+            return Self::folder(names);
+        }
+        Err("the repository has neither a .gguf file nor a config.json".to_owned())
     }
 
     /// A file of that name; of a model in parts all of them.
@@ -60,33 +58,21 @@ impl Selection {
     }
 
     fn folder(names: &[String]) -> Result<Self, String> {
-        let has = |name: &str| names.iter().any(|found| found == name);
-        let mut files: Vec<String> = FOLDER_FILES
-            .iter()
-            .filter(|name| has(name))
-            .map(|&name| name.to_owned())
-            .collect();
-        let mut modules: Vec<String> = names
-            .iter()
-            .filter(|name| is_module(name))
-            .cloned()
-            .collect();
-        modules.sort();
-        files.extend(modules);
-        let mut shards: Vec<String> = if has(INDEX) {
-            names
-                .iter()
-                .filter(|name| is_shard(name))
-                .cloned()
-                .collect()
-        } else {
-            names
-                .iter()
-                .filter(|name| *name == WEIGHTS)
-                .cloned()
-                .collect()
+        let sorted = |wanted: &dyn Fn(&str) -> bool| {
+            let wanted = names.iter().filter(|name| wanted(name));
+            let mut wanted: Vec<String> = wanted.cloned().collect();
+            wanted.sort();
+            wanted
         };
-        shards.sort();
+        let has = |name: &str| names.iter().any(|found| found == name);
+        let beside = FOLDER_FILES.iter().filter(|name| has(name));
+        let mut files: Vec<String> = beside.map(|&name| name.to_owned()).collect();
+        files.extend(sorted(&is_module));
+        let shards = if has(INDEX) {
+            sorted(&is_shard)
+        } else {
+            sorted(&|name| name == WEIGHTS)
+        };
         if shards.is_empty() {
             return Err(
                 "the repository has neither a .gguf file nor model.safetensors; other forms of weights \
@@ -152,23 +138,20 @@ fn is_further_part(name: &str) -> bool {
     })
 }
 
-/// The one GGUF model of a repository, or its `Q4_K_M` one where there are several; an empty error where
-/// there is none.
-fn choose(names: impl Iterator<Item = String>) -> Result<String, String> {
-    let is_model = |name: &String| {
+/// The one GGUF model of a repository, or its `Q4_K_M` one where there are several.
+fn choose(names: &[String]) -> Result<Option<&str>, String> {
+    let is_model = |name: &&str| {
         check_file(name).is_ok() && !name.contains("mmproj") && !is_further_part(name)
     };
-    let mut files: Vec<String> = names.filter(is_model).collect();
-    files.sort();
-    let is_usual = |name: &&String| name.to_ascii_lowercase().contains("q4_k_m");
-    let usual: Vec<&String> = files.iter().filter(is_usual).collect();
+    let mut files: Vec<&str> = names.iter().map(String::as_str).filter(is_model).collect();
+    files.sort_unstable();
+    let is_usual = |name: &&str| name.to_ascii_lowercase().contains("q4_k_m");
+    let usual: Vec<&str> = files.iter().copied().filter(is_usual).collect();
     match (files.as_slice(), usual.as_slice()) {
-        ([], _) => Err(String::new()),
-        ([file], _) => Ok(file.clone()),
-        (_, [file]) => Ok((*file).clone()),
+        ([], _) => Ok(None),
+        ([file], _) | (_, [file]) => Ok(Some(file)),
         (files, _) => {
-            let some: Vec<&str> = files.iter().take(12).map(String::as_str).collect();
-            let list = some.join(", ");
+            let list = files[..files.len().min(12)].join(", ");
             Err(format!(
                 "say which file, as hf:owner/repo:file; some of its files: {list}"
             ))

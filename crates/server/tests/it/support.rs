@@ -214,6 +214,7 @@ pub(crate) fn served(
             weights: "sha256:0123456789abcdef".to_owned(),
             kv_format: "f16".to_owned(),
             template: None,
+            sampling: None,
         },
         purpose: Purpose::Generate,
         warnings: Vec::new(),

@@ -14,9 +14,11 @@ use super::special::{ControlGuard, SpecialTokens};
 use super::vocabulary::{Class, TokenBytes, Vocabulary};
 use super::{Model, Tokenizer, end_tokens, word_pieces};
 
-const BOS: &str = "tokenizer.ggml.bos_token_id";
-const EOS: &str = "tokenizer.ggml.eos_token_id";
-const UNKNOWN: &str = "tokenizer.ggml.unknown_token_id";
+pub(super) const BOS: &str = "tokenizer.ggml.bos_token_id";
+pub(super) const EOS: &str = "tokenizer.ggml.eos_token_id";
+/// The key is spelled so in files.
+pub(super) const SEP: &str = "tokenizer.ggml.seperator_token_id";
+pub(super) const UNKNOWN: &str = "tokenizer.ggml.unknown_token_id";
 const ADD_BOS: &str = "tokenizer.ggml.add_bos_token";
 const ADD_EOS: &str = "tokenizer.ggml.add_eos_token";
 const ADD_SEP: &str = "tokenizer.ggml.add_sep_token";
@@ -66,7 +68,7 @@ pub(super) fn build(metadata: &Metadata) -> Result<Tokenizer, TokenizerError> {
     let control = |class: Class| class.is_control();
     let adds_bos = adds_bos && bos.is_some();
     Ok(Tokenizer {
-        around: around(metadata, bos.filter(|_| adds_bos), eos)?,
+        around: around(&vocabulary, metadata, bos.filter(|_| adds_bos), eos)?,
         model,
         kind,
         bytes,
@@ -92,6 +94,7 @@ pub(super) fn build(metadata: &Metadata) -> Result<Tokenizer, TokenizerError> {
 
 /// What stands around texts that are computed as a whole.
 fn around(
+    vocabulary: &Vocabulary<'_>,
     metadata: &Metadata,
     bos: Option<TokenId>,
     eos: Option<TokenId>,
@@ -101,10 +104,11 @@ fn around(
     let adds_eos = adds(ADD_EOS)?;
     let after: Vec<TokenId> = eos.filter(|_| adds_eos).into_iter().collect();
     let pairs = adds(ADD_SEP)? && !after.is_empty();
+    let sep = vocabulary.special(metadata, SEP)?.or(eos);
     Ok(Around {
         before: bos.into_iter().collect(),
-        // A text's own end, and the same token once more between the two.
-        between: pairs.then(|| eos.into_iter().chain(eos).collect()),
+        // The first text's own end, and what separates it from the second.
+        between: pairs.then(|| eos.into_iter().chain(sep).collect()),
         after_pair: after.clone(),
         after,
         two_types: false,

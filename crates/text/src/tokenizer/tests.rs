@@ -98,6 +98,32 @@ fn end_tokens_are_those_named_and_those_known_by_text() {
 }
 
 #[test]
+fn texts_and_pairs_stand_between_the_tokens_that_the_file_names() {
+    let flag = |key| (key, Value::Bool(true));
+    let mut changes = vec![
+        flag("tokenizer.ggml.add_bos_token"),
+        flag("tokenizer.ggml.add_eos_token"),
+        ("tokenizer.ggml.bos_token_id", Value::Unsigned(1)),
+        ("tokenizer.ggml.eos_token_id", Value::Unsigned(2)),
+    ];
+    let control = ["<s>", "</s>", "<sep>"];
+    let open = |changes: &[(&str, Value)]| scored(&control, &[("a", 0.0)], changes);
+    let single = open(&changes).encode_text("a", None).unwrap().tokens;
+    assert_eq!((single[0], single[single.len() - 1]), (id(1), id(2)));
+    assert!(!open(&changes).has_pairs());
+    changes.push(flag("tokenizer.ggml.add_sep_token"));
+    let middle = &single[1..single.len() - 1];
+    let pair = |changes: &[(&str, Value)], between: [TokenId; 2]| {
+        let found = open(changes).encode_pair("a", "a", None).unwrap().tokens;
+        let wanted = [&[id(1)], middle, &between, middle, &[id(2)]].concat();
+        assert_eq!(found, wanted);
+    };
+    pair(&changes, [id(2), id(2)]);
+    changes.push(("tokenizer.ggml.seperator_token_id", Value::Unsigned(3)));
+    pair(&changes, [id(2), id(3)]);
+}
+
+#[test]
 fn wrong_metadata_is_an_error_that_names_the_key() {
     type Change = (&'static str, Value, &'static str);
     let cases: [Change; 10] = [

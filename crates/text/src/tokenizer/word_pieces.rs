@@ -11,15 +11,12 @@ use forthwith_core::units::TokenId;
 use serde_json::{Map, Value, json};
 
 use super::error::TokenizerError;
+use super::from_gguf::{BOS, EOS, SEP, UNKNOWN};
 use super::scored_merges::SPACE;
 use super::vocabulary::{Class, Vocabulary};
 use super::{Tokenizer, from_folder};
 
 const CLS: &str = "tokenizer.ggml.cls_token_id";
-const BOS: &str = "tokenizer.ggml.bos_token_id";
-const SEP: &str = "tokenizer.ggml.seperator_token_id";
-const EOS: &str = "tokenizer.ggml.eos_token_id";
-const UNKNOWN: &str = "tokenizer.ggml.unknown_token_id";
 const LOWERCASE: &str = "tokenizer.ggml.normalizer.lowercase";
 const ACCENTS: &str = "tokenizer.ggml.normalizer.strip_accents";
 

@@ -6,7 +6,7 @@ use crate::round_trip::{SAMPLES, round_trips};
 use crate::select::{Compute, available_memory};
 use crate::self_check::{answer, apart, trial};
 use forthwith_core::program::{Output, Program};
-use forthwith_core::units::{Bytes, TokenId, Tokens};
+use forthwith_core::units::{TokenId, Tokens};
 use forthwith_cpu::{Arithmetic, BLOCK_SIZE, Cpu, CpuConfig, IsaChoice, Reference, weight_bytes};
 use forthwith_models::{Suggestion, TextModel};
 use forthwith_text::{ChatMessage, RenderOptions, Tokenizer};
@@ -210,14 +210,11 @@ impl Subject<'_> {
 
     /// The first answer on the kernels, beside the reference in plain loops.
     fn kernels(&self) -> Outcome {
-        let parameters = self.program.parameters();
-        let needed = weight_bytes(&self.program) + Bytes::new(8 * parameters);
+        let needed = weight_bytes(&self.program);
         match available_memory() {
             Ok(free) if free >= needed => {}
             Ok(free) => {
-                return Outcome::Skipped(format!(
-                    "the reference in single floats needs {needed}, {free} are free"
-                ));
+                return Outcome::Skipped(format!("the weights need {needed}, {free} are free"));
             }
             Err(error) => return Outcome::Skipped(error.to_string()),
         }
@@ -247,7 +244,7 @@ impl Subject<'_> {
         };
         let by_loops = |arithmetic| {
             let program = Arc::clone(&self.program);
-            let reference = Reference::load(program, self.file, arithmetic, blocks);
+            let reference = Reference::streamed(program, self.file, arithmetic, blocks);
             let mut reference = reference.map_err(|error| error.to_string())?;
             answer(&mut reference, &tokens, blocks)
         };
