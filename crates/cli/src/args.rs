@@ -87,7 +87,7 @@ pub(crate) struct ComputeArgs {
     /// Threads that compute, at most one for each CPU that this process may use [default: all of these]
     #[arg(long, value_name = "N", env = "FORTHWITH_THREADS", allow_negative_numbers = true, value_parser = count::<1, 1024>)]
     pub(crate) threads: Option<usize>,
-    /// Instruction set: scalar, avx2, avxvnni or avx512; on ARM neon or dotprod [default: the fastest present]
+    /// Instruction set: scalar, avx2, avxvnni or avx512; on ARM neon, dotprod or i8mm [default: the fastest present]
     #[arg(long, value_name = "NAME", env = "FORTHWITH_ISA", value_parser = IsaChoice::named)]
     pub(crate) isa: Option<IsaChoice>,
     /// Storage of cached keys and values: f16, bf16, f32 or q8_0 [default: f16, or f32 where nothing is kept]

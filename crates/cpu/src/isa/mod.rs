@@ -61,6 +61,8 @@ pub(crate) trait Lanes: Copy + Send + Sync {
     const DOTS: Dots;
     /// Whether registers hold a tile of eight such vectors twice, as 32 of the wider ones do.
     const MANY_REGISTERS: bool;
+    /// Whether [`Lanes::dots_of_two`] takes fewer instructions than [`Lanes::dot`] for each row.
+    const MATRICES: bool = false;
 
     fn splat(self, value: f32) -> Self::F;
     /// # Safety
@@ -141,6 +143,20 @@ pub(crate) trait Lanes: Copy + Send + Sync {
     /// `sum` plus, in each 32-bit lane, bytes of `a` times signed bytes of `b`; exact. Bytes of `a`
     /// are signed with [`Dots::Signed`], else unsigned.
     fn dot(self, sum: Self::I, a: Self::I, b: Self::I) -> Self::I;
+    /// For each of two rows, in each 32-bit lane, the bytes of `weights[j]` times the four signed
+    /// bytes at `row + 4·j`, over all `j`; exact. Weights are signed as in [`Lanes::dot`]; `N` is even.
+    ///
+    /// # Safety
+    /// `4·N` bytes are readable at both rows.
+    #[inline(always)]
+    unsafe fn dots_of_two<const N: usize>(
+        self,
+        weights: [Self::I; N],
+        rows: [*const i8; 2],
+    ) -> [Self::I; 2] {
+        // SAFETY: the caller vouches for the rows.
+        unsafe { row_by_row(self, weights, rows) }
+    }
     /// Neighbouring signed 16-bit lanes summed to 32 bits.
     fn add_pairs16(self, a: Self::I) -> Self::I;
     /// Absolute values of signed bytes; 128 for -128, read as unsigned.
@@ -149,6 +165,26 @@ pub(crate) trait Lanes: Copy + Send + Sync {
     fn apply_sign(self, a: Self::I, sign: Self::I) -> Self::I;
     /// Signed 32-bit lanes as floats.
     fn to_float(self, a: Self::I) -> Self::F;
+}
+
+/// [`Lanes::dots_of_two`] by [`Lanes::dot`].
+///
+/// # Safety
+/// `4·N` bytes are readable at both rows.
+#[inline(always)]
+unsafe fn row_by_row<L: Lanes, const N: usize>(
+    lanes: L,
+    weights: [L::I; N],
+    rows: [*const i8; 2],
+) -> [L::I; 2] {
+    let mut sums = [lanes.zero(); 2];
+    for (j, &weights) in weights.iter().enumerate() {
+        for (sum, row) in sums.iter_mut().zip(rows) {
+            // SAFETY: the caller vouches for the rows.
+            *sum = lanes.dot(*sum, weights, unsafe { lanes.broadcast4(row.add(4 * j)) });
+        }
+    }
+    sums
 }
 
 /// An instruction set: vectors of eight lanes, the same twice as wide, and code compiled for both.
@@ -190,6 +226,8 @@ enum Choice {
     Neon(neon::Neon),
     #[cfg(target_arch = "aarch64")]
     Dotprod(neon::Dotprod),
+    #[cfg(target_arch = "aarch64")]
+    I8mm(neon::I8mm),
 }
 
 /// The asked-for instruction set is unknown or not present.
@@ -225,6 +263,10 @@ impl IsaChoice {
         if let Some(isa) = neon::Dotprod::detect() {
             all.push(Self(Choice::Dotprod(isa)));
         }
+        #[cfg(target_arch = "aarch64")]
+        if let Some(isa) = neon::I8mm::detect() {
+            all.push(Self(Choice::I8mm(isa)));
+        }
         all
     }
 
@@ -235,7 +277,8 @@ impl IsaChoice {
             .unwrap_or(Self(Choice::Scalar(scalar::Scalar)))
     }
 
-    /// The one of that name (`scalar`, `avx2`, `avxvnni`, `avx512`, `neon`, `dotprod`).
+    /// The one of that name (`scalar`, `avx2`, `avxvnni`, `avx512`, `neon`, `dotprod`,
+    /// `i8mm`).
     pub fn named(name: &str) -> Result<Self, UnknownIsa> {
         let all = Self::available();
         all.iter()
@@ -261,6 +304,8 @@ impl IsaChoice {
             Choice::Neon(_) => "neon",
             #[cfg(target_arch = "aarch64")]
             Choice::Dotprod(_) => "dotprod",
+            #[cfg(target_arch = "aarch64")]
+            Choice::I8mm(_) => "i8mm",
         }
     }
 
@@ -273,7 +318,7 @@ impl IsaChoice {
             #[cfg(target_arch = "x86_64")]
             Choice::AvxVnni(_) => Some("was never run on a CPU that has it"),
             #[cfg(target_arch = "aarch64")]
-            Choice::Neon(_) | Choice::Dotprod(_) => {
+            Choice::Neon(_) | Choice::Dotprod(_) | Choice::I8mm(_) => {
                 Some("was run under an emulator only, never on a CPU that has it")
             }
         }
@@ -293,6 +338,8 @@ impl IsaChoice {
             Choice::Neon(isa) => isa.vectorize(kernel),
             #[cfg(target_arch = "aarch64")]
             Choice::Dotprod(isa) => isa.vectorize(kernel),
+            #[cfg(target_arch = "aarch64")]
+            Choice::I8mm(isa) => isa.vectorize(kernel),
         }
     }
 }

@@ -1,52 +1,43 @@
-//! NEON of 64-bit ARM, with and without the instruction that multiplies and sums signed bytes
-//! (dotprod).
+//! NEON of 64-bit ARM, without more, with the instruction that multiplies and sums signed bytes
+//! (dotprod), and with the one that does so for two rows by two (i8mm).
 //!
 //! A register has four lanes, so the vectors are [`Pair`]s, and pairs of pairs. Tested under an
-//! emulator only (`docs/howto/add-a-isa.md`); its speed has not been measured. Matrix products of
-//! bytes (i8mm) would want rows packed in pairs and are not used.
+//! emulator only (`docs/howto/add-a-isa.md`); its speed has not been measured.
 
 use super::pair::Pair;
-use super::{Dots, Isa, Kernel, Lanes};
+use super::{Dots, Isa, Kernel, Lanes, row_by_row};
 use std::arch::aarch64::*;
 use std::arch::{asm, is_aarch64_feature_detected};
 
-/// Vectors of 128 bits.
+const PLAIN: u8 = 0;
+const DOTS: u8 = 1;
+const MATRICES: u8 = 2;
+
+/// Vectors of 128 bits, with the products of bytes that `BYTES` names and those before it.
 #[derive(Clone, Copy)]
-pub(crate) struct Quad<const DOTPROD: bool> {
+pub(crate) struct Quad<const BYTES: u8> {
     _proof: (),
 }
 
-pub(crate) type Neon = Pair<Quad<false>>;
-pub(crate) type Dotprod = Pair<Quad<true>>;
-
-impl Neon {
-    /// The token, if the CPU has the features.
-    pub(crate) fn detect() -> Option<Self> {
-        is_aarch64_feature_detected!("neon").then_some(Pair(Quad { _proof: () }))
-    }
-}
-
-impl Dotprod {
-    /// The token, if the CPU has the features.
-    pub(crate) fn detect() -> Option<Self> {
-        let present =
-            is_aarch64_feature_detected!("neon") && is_aarch64_feature_detected!("dotprod");
-        present.then_some(Pair(Quad { _proof: () }))
-    }
-}
-
-#[target_feature(enable = "neon")]
-fn enter_neon<K: Kernel>(isa: Neon, kernel: K) -> K::Output {
-    kernel.run(isa)
-}
-
-#[target_feature(enable = "neon,dotprod")]
-fn enter_dotprod<K: Kernel>(isa: Dotprod, kernel: K) -> K::Output {
-    kernel.run(isa)
-}
+pub(crate) type Neon = Pair<Quad<PLAIN>>;
+pub(crate) type Dotprod = Pair<Quad<DOTS>>;
+pub(crate) type I8mm = Pair<Quad<MATRICES>>;
 
 macro_rules! isa {
-    ($name:ident, $enter:ident) => {
+    ($name:ident, $enter:ident, $features:literal, $($feature:tt),+) => {
+        impl $name {
+            /// The token, if the CPU has the features.
+            pub(crate) fn detect() -> Option<Self> {
+                let present = $(is_aarch64_feature_detected!($feature))&&+;
+                present.then_some(Pair(Quad { _proof: () }))
+            }
+        }
+
+        #[target_feature(enable = $features)]
+        fn $enter<K: Kernel>(isa: $name, kernel: K) -> K::Output {
+            kernel.run(isa)
+        }
+
         impl Isa for $name {
             type Wide = Pair<Self>;
 
@@ -63,8 +54,16 @@ macro_rules! isa {
     };
 }
 
-isa!(Neon, enter_neon);
-isa!(Dotprod, enter_dotprod);
+isa!(Neon, enter_neon, "neon", "neon");
+isa!(Dotprod, enter_dotprod, "neon,dotprod", "neon", "dotprod");
+isa!(
+    I8mm,
+    enter_i8mm,
+    "neon,dotprod,i8mm",
+    "neon",
+    "dotprod",
+    "i8mm"
+);
 
 macro_rules! op {
     ($body:expr) => {{
@@ -73,12 +72,17 @@ macro_rules! op {
     }};
 }
 
-impl<const DOTPROD: bool> Lanes for Quad<DOTPROD> {
+impl<const BYTES: u8> Lanes for Quad<BYTES> {
     type F = float32x4_t;
     type I = uint8x16_t;
     const LANES: usize = 4;
-    const DOTS: Dots = if DOTPROD { Dots::Signed } else { Dots::None };
+    const DOTS: Dots = if BYTES >= DOTS {
+        Dots::Signed
+    } else {
+        Dots::None
+    };
     const MANY_REGISTERS: bool = false;
+    const MATRICES: bool = BYTES == MATRICES;
 
     #[inline(always)]
     fn splat(self, value: f32) -> float32x4_t {
@@ -313,7 +317,7 @@ impl<const DOTPROD: bool> Lanes for Quad<DOTPROD> {
 
     #[inline(always)]
     fn dot(self, sum: uint8x16_t, a: uint8x16_t, b: uint8x16_t) -> uint8x16_t {
-        if DOTPROD {
+        if BYTES >= DOTS {
             let mut out = sum;
             // SAFETY: the token proves that the CPU has the instruction; its intrinsic is not stable.
             unsafe {
@@ -332,6 +336,39 @@ impl<const DOTPROD: bool> Lanes for Quad<DOTPROD> {
             let dots = vpaddq_s32(low, high);
             vreinterpretq_u8_s32(vaddq_s32(vreinterpretq_s32_u8(sum), dots))
         })
+    }
+
+    #[inline(always)]
+    unsafe fn dots_of_two<const N: usize>(
+        self,
+        weights: [uint8x16_t; N],
+        rows: [*const i8; 2],
+    ) -> [uint8x16_t; 2] {
+        const {
+            assert!(
+                N.is_multiple_of(2),
+                "two vectors meet eight bytes of each row"
+            )
+        };
+        // SAFETY: the caller vouches for the rows; the token for NEON.
+        unsafe {
+            if BYTES < MATRICES {
+                return row_by_row(self, weights, rows);
+            }
+            // Of two lanes by two rows: lane 0 with both rows, then lane 1; lanes 2 and 3.
+            let (mut low, mut high) = (vdupq_n_u8(0), vdupq_n_u8(0));
+            for j in (0..N).step_by(2) {
+                let first = vreinterpretq_u32_u8(weights[j]);
+                let second = vreinterpretq_u32_u8(weights[j + 1]);
+                let activations =
+                    vcombine_s8(vld1_s8(rows[0].add(4 * j)), vld1_s8(rows[1].add(4 * j)));
+                low = matrix_dot(low, vzip1q_u32(first, second), activations);
+                high = matrix_dot(high, vzip2q_u32(first, second), activations);
+            }
+            let (low, high) = (vreinterpretq_u32_u8(low), vreinterpretq_u32_u8(high));
+            let (first, second) = (vuzp1q_u32(low, high), vuzp2q_u32(low, high));
+            [vreinterpretq_u8_u32(first), vreinterpretq_u8_u32(second)]
+        }
     }
 
     #[inline(always)]
@@ -357,6 +394,20 @@ impl<const DOTPROD: bool> Lanes for Quad<DOTPROD> {
     fn to_float(self, a: uint8x16_t) -> float32x4_t {
         op!(vcvtq_f32_s32(vreinterpretq_s32_u8(a)))
     }
+}
+
+/// `sum` plus the dot products of two rows of eight signed bytes with two others.
+///
+/// # Safety
+/// The CPU has i8mm.
+#[inline(always)]
+unsafe fn matrix_dot(mut sum: uint8x16_t, a: uint32x4_t, b: int8x16_t) -> uint8x16_t {
+    // SAFETY: the caller vouches for the instruction; its intrinsic is not stable.
+    unsafe {
+        asm!("smmla {0:v}.4s, {1:v}.16b, {2:v}.16b", inout(vreg) sum, in(vreg) a, in(vreg) b,
+            options(pure, nomem, nostack, preserves_flags));
+    }
+    sum
 }
 
 /// Even and odd bytes, zero-extended.

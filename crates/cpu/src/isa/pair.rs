@@ -41,6 +41,7 @@ impl<L: Lanes> Lanes for Pair<L> {
     const LANES: usize = 2 * L::LANES;
     const DOTS: Dots = L::DOTS;
     const MANY_REGISTERS: bool = false;
+    const MATRICES: bool = L::MATRICES;
 
     halves! {
         add(a: F, b: F) -> F;
@@ -75,6 +76,24 @@ impl<L: Lanes> Lanes for Pair<L> {
         store store(f32, F);
         store store_half(u16, F);
         store store_as_i8(i8, F);
+    }
+
+    #[inline(always)]
+    unsafe fn dots_of_two<const N: usize>(
+        self,
+        weights: [Self::I; N],
+        rows: [*const i8; 2],
+    ) -> [Self::I; 2] {
+        let (mut lower, mut upper) = ([self.0.zero(); N], [self.0.zero(); N]);
+        for (j, &half) in weights.iter().enumerate() {
+            (lower[j], upper[j]) = half;
+        }
+        // SAFETY: the caller vouches for the rows.
+        unsafe {
+            let [a, b] = self.0.dots_of_two(lower, rows);
+            let [c, d] = self.0.dots_of_two(upper, rows);
+            [(a, c), (b, d)]
+        }
     }
 
     #[inline(always)]

@@ -151,6 +151,57 @@ fn dot<L: Lanes>(isa: L, operands: &Operands, first: usize) -> Vec<u8> {
     out
 }
 
+/// `dots_of_two` of two vectors and two rows of eight bytes each.
+struct TwoByTwo<'a>(&'a Operands);
+
+impl Kernel for TwoByTwo<'_> {
+    type Output = [(Dots, [Vec<u8>; 2]); 2];
+
+    #[inline(always)]
+    fn run<I: Isa>(self, isa: I) -> Self::Output {
+        [
+            (I::DOTS, two_by_two(isa, self.0)),
+            (I::Wide::DOTS, two_by_two(isa.wide(), self.0)),
+        ]
+    }
+}
+
+#[inline(always)]
+fn two_by_two<L: Lanes>(isa: L, operands: &Operands) -> [Vec<u8>; 2] {
+    let mut out = [vec![0; 4 * L::LANES], vec![0; 4 * L::LANES]];
+    let rows = operands.y.as_ptr().cast();
+    // SAFETY: the operands hold two rows and a vector, and `out` two.
+    unsafe {
+        let x = isa.load_bytes(operands.x.as_ptr());
+        let weights = [x, isa.xor(x, isa.splat_byte(0x5a))];
+        let [first, second] = isa.dots_of_two(weights, [rows, rows.add(8)]);
+        isa.store_bytes(out[0].as_mut_ptr(), first);
+        isa.store_bytes(out[1].as_mut_ptr(), second);
+    }
+    out
+}
+
+/// `dots_of_two` in plain loops, for the first `lanes` lanes.
+fn plain_two_by_two(dots: Dots, operands: &Operands, row: usize, lanes: usize) -> Vec<u8> {
+    let weights = operands.x.as_chunks::<4>().0.iter().take(lanes);
+    let row = &operands.y[8 * row..8 * row + 8];
+    let sums = weights.flat_map(|four| {
+        let other = four.map(|byte| byte ^ 0x5a);
+        let all = four.iter().chain(&other).zip(row);
+        let products = all.map(|(&x, &y)| product(dots, x, y));
+        products.sum::<i32>().to_le_bytes()
+    });
+    sums.collect()
+}
+
+fn product(dots: Dots, x: u8, y: u8) -> i32 {
+    let x = match dots {
+        Dots::Signed => i32::from(x.cast_signed()),
+        Dots::None | Dots::Unsigned => i32::from(x),
+    };
+    x * i32::from(y.cast_signed())
+}
+
 /// `dot` in plain loops.
 fn plain_dot(dots: Dots, operands: &Operands) -> Vec<u8> {
     let mut out = Vec::new();
@@ -158,11 +209,7 @@ fn plain_dot(dots: Dots, operands: &Operands) -> Vec<u8> {
     for (x, y) in x.iter().zip(y) {
         let mut sum = i32::from_le_bytes(*y);
         for (&x, &y) in x.iter().zip(y) {
-            let x = match dots {
-                Dots::Signed => i32::from(x.cast_signed()),
-                Dots::None | Dots::Unsigned => i32::from(x),
-            };
-            sum = sum.wrapping_add(x * i32::from(y.cast_signed()));
+            sum = sum.wrapping_add(product(dots, x, y));
         }
         out.extend(sum.to_le_bytes());
     }
@@ -206,6 +253,12 @@ proptest! {
         for isa in IsaChoice::available() {
             for (dots, got) in isa.run(AllDots(&operands)) {
                 prop_assert_eq!(got, plain_dot(dots, &operands), "{:?}, {:?}", isa, dots);
+            }
+            for (dots, rows) in isa.run(TwoByTwo(&operands)) {
+                for (row, got) in rows.into_iter().enumerate() {
+                    let want = plain_two_by_two(dots, &operands, row, got.len() / 4);
+                    prop_assert_eq!(got, want, "{:?}, {:?}, row {}", isa, dots, row);
+                }
             }
         }
     }

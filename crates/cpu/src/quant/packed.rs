@@ -281,9 +281,13 @@ unsafe fn fused_dots<V: Lanes, L: Layout, const C: usize>(
             }
         }
         let second = usize::from(L::SUB == 16);
+        let paired = if V::MATRICES { C / 2 * 2 } else { 0 };
+        if paired > 0 {
+            two_by_two::<V, L, C>(lanes, record, rows, r, &mut dots);
+        }
         for v in 0..4 {
             let (low, high) = L::pair(lanes, record, v);
-            for c in 0..C {
+            for c in paired..C {
                 let codes = rows[c].codes.add(r * COLUMNS + 4 * v);
                 dots[c][0] = lanes.dot(dots[c][0], low, lanes.broadcast4(codes));
                 let high = lanes.dot(dots[c][second], high, lanes.broadcast4(codes.add(16)));
@@ -291,6 +295,41 @@ unsafe fn fused_dots<V: Lanes, L: Layout, const C: usize>(
             }
         }
         dots
+    }
+}
+
+/// The same for rows two by two, by matrix products of bytes; an odd last row is left.
+///
+/// # Safety
+/// As for [`fused_dots`].
+#[inline(always)]
+unsafe fn two_by_two<V: Lanes, L: Layout, const C: usize>(
+    lanes: V,
+    record: *const u8,
+    rows: &[Row; C],
+    r: usize,
+    dots: &mut [[V::I; 2]; C],
+) {
+    // SAFETY: the caller vouches for the record and the rows.
+    unsafe {
+        let (mut low, mut high) = ([lanes.zero(); 4], [lanes.zero(); 4]);
+        for v in 0..4 {
+            (low[v], high[v]) = L::pair(lanes, record, v);
+        }
+        for c in (0..C / 2 * 2).step_by(2) {
+            let start = r * COLUMNS;
+            let codes = [rows[c].codes.add(start), rows[c + 1].codes.add(start)];
+            let upper = [codes[0].add(16), codes[1].add(16)];
+            let a = lanes.dots_of_two(low, codes);
+            let b = lanes.dots_of_two(high, upper);
+            for i in 0..2 {
+                dots[c + i] = if L::SUB == 16 {
+                    [a[i], b[i]]
+                } else {
+                    [lanes.add32(a[i], b[i]), lanes.zero()]
+                };
+            }
+        }
     }
 }
 
