@@ -6,7 +6,7 @@
 //!
 //! | buffer | width | written by | read by |
 //! |---|---|---|---|
-//! | residual | `hidden` | embed, output residual, down residual | norms |
+//! | residual | `hidden` | embed, output residual, down residual, experts | norms |
 //! | qkv | `(heads + 2·kv_heads)·head_dim` | qkv projection | attention |
 //! | attended | `heads·head_dim` | attention | output residual |
 //! | gated | `feed_forward` | gate and up, or up alone | down residual |
@@ -16,8 +16,10 @@
 //! stand in any order: a family whose feed-forward layer works beside attention lists its `up`
 //! before the attention's output joins the residual.
 
+mod experts;
 mod texts;
 
+pub use experts::Experts;
 pub use texts::{HeadLayer, Output, Pool, Pooling, RelativeBias};
 
 use crate::format::Format;
@@ -100,6 +102,9 @@ pub enum Phase {
     Up(Up),
     /// `residual += scale · W · gated`, with a norm before or after that.
     DownResidual(ProjectionResidual),
+    /// `residual += scale · Σ weight_e · Wd_e · (activation(Wg_e · n) ⊙ (Wu_e · n))` over the experts
+    /// `e` that a router chooses, with `n = norm(residual)`.
+    Experts(Experts),
     /// `logits = softcap(scale · W · norm(residual))` for the listed rows.
     Logits(Logits),
     /// One vector for each text or token: a row of the residual or their mean, through the layers of
@@ -284,7 +289,8 @@ pub struct Rope {
     pub magnitude: f32,
 }
 
-/// What a phase moves and computes for one token, caches and weights in full.
+/// What a phase moves and computes for one token, caches and weights in full; of experts those that
+/// one token uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// Weight bytes read once per step, however many tokens ride in it.
@@ -306,6 +312,7 @@ impl Phase {
             Self::GateUp(_) => "norm + gate, up",
             Self::Up(_) => "norm + up",
             Self::DownResidual(_) => "down + residual",
+            Self::Experts(_) => "norm + experts",
             Self::Logits(_) => "norm + logits",
             Self::Pool(_) => "pool",
         }
@@ -319,6 +326,9 @@ impl Phase {
             Self::OutputResidual(phase) | Self::DownResidual(phase) => vec![phase.projection],
             Self::GateUp(phase) => vec![phase.gate, phase.up],
             Self::Up(phase) => vec![phase.up],
+            Self::Experts(phase) => [phase.router, phase.gate, phase.up, phase.down]
+                .map(Linear::from)
+                .to_vec(),
             Self::Logits(phase) => vec![phase.head],
             Self::Pool(phase) => phase.layers.iter().map(|layer| layer.linear).collect(),
         }
@@ -341,6 +351,7 @@ impl Phase {
             }
             Self::GateUp(phase) => vec![phase.norm],
             Self::Up(phase) => vec![phase.norm],
+            Self::Experts(phase) => vec![phase.norm],
             Self::Logits(phase) => vec![phase.norm],
             Self::Pool(phase) => {
                 let layers = phase.layers.iter().map(|layer| layer.norm);
@@ -359,6 +370,9 @@ impl Program {
 
     /// What one phase costs.
     pub fn cost(&self, phase: &Phase) -> Cost {
+        if let Phase::Experts(phase) = phase {
+            return self.cost_of_experts(phase);
+        }
         let mut cost = Cost::default();
         for id in phase.matrices() {
             let weight = self.weight(id);
@@ -460,6 +474,9 @@ impl fmt::Display for Program {
                 if let Some(window) = layer.window {
                     write!(f, "  window {window}")?;
                 }
+            }
+            if let Phase::Experts(experts) = phase {
+                write!(f, "  {} of {}", experts.used, self.experts(experts))?;
             }
             writeln!(f, "  ({})", cost.weight_bytes)?;
         }

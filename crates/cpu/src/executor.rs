@@ -2,6 +2,7 @@
 
 mod attention;
 mod embed;
+mod experts;
 mod load;
 mod logits;
 mod places;
@@ -221,6 +222,7 @@ impl<'a> Step<'a> {
                 Phase::DownResidual(phase) => {
                     self.add_projection((member, index), phase, self.space.gated, scratch);
                 }
+                Phase::Experts(phase) => self.experts(member, index, phase, scratch),
                 Phase::Logits(phase) => self.logits(member, index, phase, scratch),
                 Phase::Pool(phase) => self.pool(member, index, phase, scratch),
             }

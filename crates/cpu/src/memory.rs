@@ -26,6 +26,8 @@ unsafe impl Plain for u16 {}
 // SAFETY: as above.
 unsafe impl Plain for i32 {}
 // SAFETY: as above.
+unsafe impl Plain for usize {}
+// SAFETY: as above.
 unsafe impl Plain for f32 {}
 
 const HUGE_PAGE: usize = 2 << 20;
@@ -148,6 +150,24 @@ impl<'a, T: Plain> SharedSlice<'a, T> {
             len,
             owner: PhantomData,
         }
+    }
+
+    /// What lies behind the first `start` elements.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    pub(crate) fn from(self, start: usize) -> Self {
+        assert!(start <= self.len, "part within the slice");
+        Self {
+            // SAFETY: within the slice or at its end.
+            start: unsafe { self.start.add(start) },
+            len: self.len - start,
+            owner: PhantomData,
+        }
+    }
+
+    pub(crate) fn len(self) -> usize {
+        self.len
     }
 
     /// Reads a part.

@@ -4,6 +4,7 @@
 //! plain activations; [`Arithmetic::Quantizing`] rounds activations and the cache as the kernels
 //! do, so that kernels must equal it up to the rounding of sums. Sums are in double precision.
 
+mod experts;
 mod weights;
 
 use crate::executor::LoadError;
@@ -160,7 +161,23 @@ impl<'a> Reference<'a> {
 
     /// `[tokens, rows of the weight]`
     fn product(&self, linear: Linear, rows: &[f32]) -> Result<Vec<f32>, StepError> {
-        let id = linear.weight;
+        let count = self.program.weight(linear.weight).rows;
+        let mut out = self.product_of(linear.weight, 0..count, rows)?;
+        if let Some(bias) = linear.bias {
+            for row in out.chunks_exact_mut(count) {
+                add(row, self.weights.held(bias), 1.0);
+            }
+        }
+        Ok(out)
+    }
+
+    /// The product with some rows of a matrix.
+    fn product_of(
+        &self,
+        id: WeightId,
+        part: Range<usize>,
+        rows: &[f32],
+    ) -> Result<Vec<f32>, StepError> {
         let spec = self.program.weight(id);
         let rounded;
         let rows = if self.arithmetic != Arithmetic::Oracle && !self.plain[id.0] {
@@ -172,14 +189,10 @@ impl<'a> Reference<'a> {
         } else {
             rows
         };
-        let mut out = vec![0.0; rows.len() / spec.cols * spec.rows];
-        let weights = |range| self.rows(id, range);
-        matrix::reference_on_threads([spec.rows, spec.cols], &weights, rows, &mut out)?;
-        if let Some(bias) = linear.bias {
-            for row in out.chunks_exact_mut(spec.rows) {
-                add(row, self.weights.held(bias), 1.0);
-            }
-        }
+        let mut out = vec![0.0; rows.len() / spec.cols * part.len()];
+        let first = part.start;
+        let weights = |range: Range<usize>| self.rows(id, first + range.start..first + range.end);
+        matrix::reference_on_threads([part.len(), spec.cols], &weights, rows, &mut out)?;
         Ok(out)
     }
 
@@ -441,6 +454,7 @@ impl Executor for Reference<'_> {
                     self.add_projection(phase, attended, residual)?;
                 }
                 Phase::GateUp(phase) => buffers.gated = self.gate_up(phase, &buffers.residual)?,
+                Phase::Experts(phase) => self.experts(phase, &mut buffers.residual)?,
                 Phase::Up(phase) => buffers.gated = self.up(phase, &buffers.residual)?,
                 Phase::DownResidual(phase) => {
                     let Buffers {

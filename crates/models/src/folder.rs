@@ -40,6 +40,16 @@ pub(crate) struct HuggingFace {
     pub(crate) head: fn(Task) -> &'static [HeadPart],
 }
 
+/// A family that is read from GGUF files alone.
+pub(crate) const NOT_IN_FOLDERS: HuggingFace = HuggingFace {
+    stems: &[],
+    tasks: &[],
+    names: &[],
+    recipe: |_| Recipe::Stored,
+    config: |_| Ok(()),
+    head: of_decoder,
+};
+
 /// How a tensor becomes what GGUF files hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Recipe {

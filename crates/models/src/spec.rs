@@ -12,6 +12,7 @@ const MAX_LAYERS: usize = 1_024;
 const MAX_WIDTH: usize = 1 << 20;
 const MAX_HEADS: usize = 1 << 12;
 const MAX_HEAD_DIM: usize = 1 << 14;
+const MAX_EXPERTS: usize = 1 << 12;
 const MAX_CONTEXT: usize = 1 << 31;
 
 /// A whole model. Architectures read it from a file's metadata and build programs from it.
@@ -39,6 +40,45 @@ pub struct ModelSpec {
     pub causal: bool,
     /// How rows become vectors, if the answer is not logits.
     pub pool: Option<PoolSpec>,
+    /// Experts in place of the feed-forward layers.
+    pub experts: Option<ExpertSpec>,
+}
+
+/// The experts of each layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExpertSpec {
+    /// How many there are.
+    pub count: usize,
+    /// How many answer a token.
+    pub used: usize,
+    /// Width inside one.
+    pub feed_forward: usize,
+}
+
+impl ExpertSpec {
+    /// Reads the keys of experts; `feed_forward` is their width where no key of their own says it.
+    pub(crate) fn read(
+        config: &mut Config<'_>,
+        feed_forward: usize,
+    ) -> Result<Option<Self>, LoadFault> {
+        let count = config.optional_size("expert_count", 0..=MAX_EXPERTS)?;
+        let used = config.optional_size("expert_used_count", 0..=MAX_EXPERTS)?;
+        let own = config.optional_size("expert_feed_forward_length", 1..=MAX_WIDTH)?;
+        let (count, used) = (count.unwrap_or(0), used.unwrap_or(0));
+        if count == 0 && used == 0 {
+            return Ok(None);
+        }
+        if count < 2 || !(1..=count).contains(&used) {
+            let problem = format!("{used} of {count} experts; at least 1 of at least 2 is needed");
+            let key = config.key("expert_used_count");
+            return Err(LoadFault::value(key, problem));
+        }
+        Ok(Some(Self {
+            count,
+            used,
+            feed_forward: own.unwrap_or(feed_forward),
+        }))
+    }
 }
 
 /// How a model's rows become vectors.
@@ -140,6 +180,7 @@ impl ModelSpec {
             layers: vec![layer; dimensions.layers],
             causal: true,
             pool: None,
+            experts: None,
         }
     }
 }

@@ -21,8 +21,8 @@ fn folders() -> Vec<PathBuf> {
     folders
 }
 
-fn read_golden(folder: &Path) -> (Vec<TokenId>, Value) {
-    let json = std::fs::read(folder.join("golden.json")).unwrap();
+fn read_golden(path: &Path) -> (Vec<TokenId>, Value) {
+    let json = std::fs::read(path).unwrap();
     let json: Value = serde_json::from_slice(&json).unwrap();
     let ids = json["ids"].as_array().unwrap().iter();
     let ids = ids.map(|id| TokenId::new(u32::try_from(id.as_u64().unwrap()).unwrap()));
@@ -40,7 +40,7 @@ fn numbers(json: &Value) -> Vec<f32> {
 
 /// Token ids and the logits after each.
 fn golden(folder: &Path) -> (Vec<TokenId>, Vec<f32>) {
-    let (ids, json) = read_golden(folder);
+    let (ids, json) = read_golden(&folder.join("golden.json"));
     (ids, numbers(&json["logits"]))
 }
 
@@ -163,7 +163,7 @@ fn converted_files_answer_as_their_folders_or_llama_cpp_do() {
             }
         };
         let mut cpu = Cpu::load(Arc::clone(&program), &file, &config(context), &|_, _| {}).unwrap();
-        let (ids, json) = read_golden(&folder);
+        let (ids, json) = read_golden(&folder.join("golden.json"));
         let (got, want) = if program.output() == Output::Logits {
             let changed = changed.get(name).map(|answer| &answer["logits"]);
             let want = changed.unwrap_or(&json["logits"]);
@@ -259,7 +259,7 @@ fn text_models_of_each_family_answer_as_transformers_does() {
             continue;
         }
         families.insert(program.architecture.clone());
-        let (ids, json) = read_golden(&folder);
+        let (ids, json) = read_golden(&folder.join("golden.json"));
         let second = json["second_from"]
             .as_u64()
             .map(|at| usize::try_from(at).unwrap());
@@ -291,4 +291,33 @@ fn text_models_of_each_family_answer_as_transformers_does() {
     }
     assert!(wrong.is_empty(), "{wrong:?}");
     assert_eq!(families.len(), 6, "{families:?}");
+}
+
+/// Mixtures of experts, which come as GGUF files alone: transformers' answers, by the reference and by
+/// the kernels, in one step and in several.
+#[test]
+fn mixtures_of_experts_answer_as_transformers_does() {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/gguf");
+    for (name, experts) in [("mixtral", "2 of 5"), ("qwen3moe", "3 of 7")] {
+        let file = forthwith_models::open(&fixtures.join(format!("{name}.gguf"))).unwrap();
+        let program = forthwith_models::build_for(&file, Tokens::new(64)).unwrap();
+        assert!(program.to_string().contains(experts), "{program}");
+        let program = Arc::new(program);
+        let (ids, golden) = read_golden(&fixtures.join(format!("{name}.golden.json")));
+        let want = numbers(&golden["logits"]);
+        let oracle = Reference::load(Arc::clone(&program), &file, Arithmetic::Oracle, BLOCKS);
+        let by_oracle = apart(&run(&mut oracle.unwrap(), &ids, ids.len()), &want);
+        let mut cpu = Cpu::load(program, &file, &config(64), &|_, _| {}).unwrap();
+        let whole = run(&mut cpu, &ids, ids.len());
+        let by_cpu = apart(&whole, &want);
+        eprintln!("{name}: oracle {by_oracle:.1e}, kernels {by_cpu:.1e}");
+        assert!(by_oracle < TOLERANCE && by_cpu < TOLERANCE, "{name}");
+        for tokens in [1, 5] {
+            assert_eq!(
+                run(&mut cpu, &ids, tokens),
+                whole,
+                "{name} in steps of {tokens}"
+            );
+        }
+    }
 }

@@ -84,6 +84,11 @@ pub(super) enum FeedForward {
     Plain,
     /// Plain, and beside attention in place of after it.
     Beside,
+    /// Of many experts, of which a token uses so many.
+    Experts {
+        all: usize,
+        used: usize,
+    },
 }
 
 /// A small model with nothing special about it.
@@ -227,6 +232,22 @@ fn of_layers() -> Vec<Case> {
         Case {
             feed_forward: FeedForward::Beside,
             ..named("a feed-forward layer beside attention")
+        },
+        Case {
+            feed_forward: FeedForward::Experts { all: 6, used: 2 },
+            ..named("two of six experts")
+        },
+        Case {
+            feed_forward: FeedForward::Experts { all: 19, used: 3 },
+            activation: Activation::GeluTanh,
+            scale: 0.3,
+            ..named("three of nineteen experts, their parts of all")
+        },
+        Case {
+            feed_forward: FeedForward::Experts { all: 7, used: 7 },
+            format: Format::Q4_0,
+            tolerance: 4e-2,
+            ..named("all of seven experts in Q4_0")
         },
         Case {
             biases: true,

@@ -3,9 +3,9 @@
 use super::cases::{Case, FeedForward, HeadNorm, Norms, Sight, Vectors};
 use crate::format::Format;
 use crate::program::{
-    Activation, Attention, Embed, GateUp, HeadLayer, KvLayer, Linear, Logits, Norm, NormKind,
-    Phase, Pool, Program, ProjectionResidual, QkvProjection, RelativeBias, Rope, Up, WeightId,
-    WeightSpec,
+    Activation, Attention, Embed, Experts, GateUp, HeadLayer, KvLayer, Linear, Logits, Norm,
+    NormKind, Phase, Pool, Program, ProjectionResidual, QkvProjection, RelativeBias, Rope, Up,
+    WeightId, WeightSpec,
 };
 use crate::shape::{TensorView, WeightSource};
 use crate::units::{TokenId, Tokens};
@@ -13,6 +13,8 @@ use std::sync::Arc;
 
 const HIDDEN: usize = 256;
 const FEED_FORWARD: usize = 512;
+/// Inside an expert.
+const EXPERT: usize = 256;
 const VOCAB: usize = 77;
 const LAYERS: usize = 2;
 const CONTEXT: usize = 512;
@@ -352,6 +354,10 @@ fn layer_phases(make: &mut Maker<'_>, phases: &mut Vec<Phase>) {
         scale: case.scale,
         sum_norm: make.after_sum("attention sum norm"),
     }));
+    if let FeedForward::Experts { all, used } = case.feed_forward {
+        phases.push(experts(make, all, used));
+        return;
+    }
     if case.feed_forward != FeedForward::Beside {
         phases.push(feed_forward(make));
     }
@@ -361,6 +367,29 @@ fn layer_phases(make: &mut Maker<'_>, phases: &mut Vec<Phase>) {
         scale: case.scale,
         sum_norm: make.after_sum("feed-forward sum norm"),
     }));
+}
+
+fn experts(make: &mut Maker<'_>, all: usize, used: usize) -> Phase {
+    let case = make.case;
+    let mut matrix = |what: &str, rows, cols, format| {
+        let name = make.name(what);
+        make.weights.matrix(name, rows, cols, format)
+    };
+    let router = matrix("router", all, HIDDEN, Format::F32);
+    let gate = matrix("gates", all * EXPERT, HIDDEN, case.format);
+    let up = matrix("ups", all * EXPERT, HIDDEN, case.format);
+    let down = matrix("downs", all * HIDDEN, EXPERT, case.format);
+    Phase::Experts(Experts {
+        norm: make.before("feed-forward norm"),
+        router,
+        gate,
+        up,
+        down,
+        used,
+        normalized: used.is_multiple_of(2),
+        activation: case.activation,
+        scale: case.scale,
+    })
 }
 
 fn feed_forward(make: &mut Maker<'_>) -> Phase {

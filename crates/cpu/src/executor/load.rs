@@ -6,11 +6,12 @@ use super::workspace::{Sizes, Workspace};
 use super::{Cpu, CpuConfig, Weight};
 use crate::kv::{BLOCK_SIZE, KvCache, MAX_HEAD_DIM};
 use crate::memory::OutOfMemory;
+use crate::quant::LANES;
 use crate::quant::kernels::Form;
 use crate::quant::matrix::{Packer, stored_bytes};
 use crate::team::Team;
 use forthwith_core::format::Format;
-use forthwith_core::program::{Attention, Embed, Phase, Program, WeightId, WeightSpec};
+use forthwith_core::program::{Attention, Embed, Experts, Phase, Program, WeightId, WeightSpec};
 use forthwith_core::shape::{ReadError, TensorView, WeightSource};
 use forthwith_core::units::{Bytes, Tokens};
 use std::collections::BTreeMap;
@@ -107,13 +108,18 @@ impl Cpu {
     }
 }
 
-/// A counter for each phase and for each layer of a head, which is the last phase.
+/// A counter for each phase, more for experts, and one for each layer of a head, which is the last
+/// phase.
 fn counters(program: &Program) -> Vec<AtomicUsize> {
     let layers = program.phases.last().map_or(0, |phase| match phase {
         Phase::Pool(pool) => pool.layers.len(),
         _ => 0,
     });
-    let count = program.phases.len() + layers;
+    let more = match program.most_experts() {
+        (0, _) => layers,
+        _ => super::experts::COUNTERS * program.phases.len(),
+    };
+    let count = program.phases.len() + more;
     (0..count).map(|_| AtomicUsize::new(0)).collect()
 }
 
@@ -270,6 +276,23 @@ pub(crate) fn find<'a>(
     })
 }
 
+/// Each expert's rows are whole groups.
+fn check_experts(program: &Program, phase: &Experts) -> Result<(), LoadError> {
+    let (all, hidden) = (program.experts(phase), program.hidden);
+    let [gate, up, down] = [phase.gate, phase.up, phase.down].map(|id| program.weight(id));
+    let inner = down.cols;
+    let whole = inner.is_multiple_of(LANES) && hidden.is_multiple_of(LANES);
+    let fits = gate.rows == all * inner && up.rows == all * inner && down.rows == all * hidden;
+    if whole && fits && (1..=all).contains(&phase.used) {
+        return Ok(());
+    }
+    let used = phase.used;
+    Err(LoadError::Unsupported(format!(
+        "{used} of {all} experts of {inner} elements in a width of {hidden}; the kernels need \
+         multiples of {LANES}"
+    )))
+}
+
 /// What the kernels rely on.
 fn check(program: &Program, context: Tokens) -> Result<(), LoadError> {
     for (index, layer) in program.kv_layers.iter().enumerate() {
@@ -308,6 +331,9 @@ fn check(program: &Program, context: Tokens) -> Result<(), LoadError> {
                     weight.name, weight.rows, weight.cols
                 )));
             }
+        }
+        if let Phase::Experts(experts) = phase {
+            check_experts(program, experts)?;
         }
         if let Phase::Attention(attention) = phase {
             let layer = program.kv_layers[attention.layer];

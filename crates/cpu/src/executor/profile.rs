@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// The kinds of phases, in the order in which a step goes through them.
-pub const PHASE_NAMES: [&str; 7] = [
+pub const PHASE_NAMES: [&str; 8] = [
     "embed",
     "qkv",
     "attention",
     "output",
     "gate_up",
     "down",
+    "experts",
     "logits",
 ];
 
@@ -26,7 +27,8 @@ pub fn phase_kind(phase: &Phase) -> usize {
         Phase::OutputResidual(_) => 3,
         Phase::GateUp(_) | Phase::Up(_) => 4,
         Phase::DownResidual(_) => 5,
-        Phase::Logits(_) | Phase::Pool(_) => 6,
+        Phase::Experts(_) => 6,
+        Phase::Logits(_) | Phase::Pool(_) => 7,
     }
 }
 

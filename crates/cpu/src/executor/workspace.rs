@@ -1,5 +1,6 @@
 //! The memory that a step works in, sized once at load.
 
+use super::experts::{ExpertSizes, ExpertSpace, ExpertView};
 use crate::kv::BLOCK;
 use crate::memory::{Buffer, OutOfMemory, SharedSlice};
 use crate::phases::attention::{Query, SPLIT};
@@ -36,6 +37,7 @@ pub(super) struct Sizes {
     /// Floats of the keys and values of one head in one block.
     opened: usize,
     splits: usize,
+    experts: ExpertSizes,
 }
 
 impl Sizes {
@@ -86,6 +88,7 @@ impl Sizes {
             tile_queries,
             opened,
             splits: context.get().div_ceil(SPLIT).max(1),
+            experts: ExpertSizes::of(program, max_step_tokens.get()),
         }
     }
 
@@ -106,7 +109,7 @@ impl Sizes {
 
     /// Bytes of one member's panel, in whole cache lines.
     fn member_panel(self) -> usize {
-        panel_bytes(self.widest).next_multiple_of(64)
+        panel_bytes(self.widest.max(self.experts.widest())).next_multiple_of(64)
     }
 
     fn bytes(self, threads: usize) -> usize {
@@ -120,6 +123,7 @@ impl Sizes {
         4 * (self.tokens * rows + self.split_states() + threads * self.member_floats())
             + threads * (self.member_panel() + self.tile_queries * size_of::<Query>())
             + Activations::bytes(self.tokens, self.widest)
+            + self.experts.bytes()
     }
 }
 
@@ -145,6 +149,7 @@ pub(super) struct Workspace {
     ropes: Buffer<f32>,
     split_states: Buffer<f32>,
     activations: Activations,
+    experts: ExpertSpace,
     /// What members have for themselves, one after the other.
     floats: Buffer<f32>,
     panels: Buffer<u8>,
@@ -164,6 +169,7 @@ pub(super) struct WorkspaceView<'a> {
     pub(super) split_states: SharedSlice<'a, f32>,
     pub(super) splits: usize,
     pub(super) activations: ActivationsView<'a>,
+    pub(super) experts: ExpertView<'a>,
     floats: SharedSlice<'a, f32>,
     panels: SharedSlice<'a, u8>,
     queries: SharedSlice<'a, Query>,
@@ -203,6 +209,7 @@ impl Workspace {
             ropes: Buffer::zeroed(sizes.tokens * sizes.ropes)?,
             split_states: Buffer::zeroed(sizes.split_states())?,
             activations: Activations::new(sizes.tokens, sizes.widest)?,
+            experts: ExpertSpace::new(sizes.experts)?,
             floats: Buffer::zeroed(threads * sizes.member_floats())?,
             panels: Buffer::zeroed(threads * sizes.member_panel())?,
             queries: Buffer::zeroed(threads * sizes.tile_queries)?,
@@ -221,6 +228,7 @@ impl Workspace {
             split_states: self.split_states.shared(),
             splits: self.sizes.splits,
             activations: self.activations.view(self.sizes.hidden),
+            experts: self.experts.view(),
             floats: self.floats.shared(),
             panels: self.panels.shared(),
             queries: self.queries.shared(),

@@ -4,4 +4,5 @@ pub(crate) mod attention;
 pub(crate) mod gate;
 pub(crate) mod norm;
 pub(crate) mod rope;
+pub(crate) mod route;
 pub(crate) mod softcap;

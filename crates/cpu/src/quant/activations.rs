@@ -77,6 +77,45 @@ impl<'a> ActivationsView<'a> {
         ActivationsView { cols, ..self }
     }
 
+    /// The same buffers from a row on.
+    pub(crate) fn from_row(self, row: usize) -> ActivationsView<'a> {
+        let (start, group) = (row * self.cols, row * (self.cols / GROUP));
+        ActivationsView {
+            cols: self.cols,
+            codes: self.codes.from(start),
+            scales: self.scales.from(group),
+            sums32: self.sums32.from(group),
+            sums16: self.sums16.from(2 * group),
+            biases: self.biases.from(group),
+            plain: self.plain.from(start),
+        }
+    }
+
+    /// Copies a row of as many elements from elsewhere into a place.
+    ///
+    /// # Safety
+    /// No other thread touches this row or writes the other meanwhile.
+    pub(crate) unsafe fn copy(
+        &self,
+        row: usize,
+        from: &ActivationsView<'_>,
+        from_row: usize,
+        keep_plain: bool,
+    ) {
+        let (to, from) = (self.from_row(row), from.from_row(from_row));
+        let (cols, groups) = (self.cols, self.cols / GROUP);
+        macro_rules! copy {
+            ($($part:ident: $count:expr),*) => {
+                // SAFETY: parts of these rows only, which the caller vouches for.
+                unsafe { $(to.$part.range_mut(0..$count).copy_from_slice(from.$part.range(0..$count));)* }
+            };
+        }
+        copy!(codes: groups * GROUP, scales: groups, sums32: groups, sums16: 2 * groups, biases: groups);
+        if keep_plain {
+            copy!(plain: cols);
+        }
+    }
+
     /// Quantizes one row into its place; `keep_plain` also stores the row itself.
     ///
     /// # Safety

@@ -90,6 +90,7 @@ fn read_config(config: &mut Config<'_>) -> Result<ModelSpec, LoadFault> {
         layers: read_layers(config, &dimensions)?,
         causal: true,
         pool: None,
+        experts: None,
     })
 }
 

@@ -1,4 +1,5 @@
-//! Llama and the many models of its shape: grouped-query attention, `SiLU`-gated feed-forward layers.
+//! Llama and the many models of its shape: grouped-query attention, `SiLU`-gated feed-forward layers,
+//! or experts in place of these, as Mixtral has them.
 //!
 //! GGUF files of this family store the rows of `attn_q` and `attn_k` permuted, so that rotary pairs
 //! are adjacent elements.
@@ -8,15 +9,14 @@
 
 use super::Architecture;
 use crate::build::attention::{AttentionNorms, attention};
-use crate::build::mlp::{FeedForwardNorms, gated};
+use crate::build::experts::feed_forward;
 use crate::build::{ProgramBuilder, embedding, head};
 use crate::config::Config;
 use crate::error::LoadFault;
 use crate::folder::{DECODER, HuggingFace, Recipe, Translation, of_decoder};
 use crate::rope::RopeSpec;
-use crate::spec::{Dimensions, LayerSpec, ModelSpec, read_windows};
+use crate::spec::{Dimensions, ExpertSpec, LayerSpec, ModelSpec, read_windows};
 use forthwith_core::metadata::Value;
-use forthwith_core::program::Activation;
 
 pub(super) const ARCHITECTURE: Architecture = Architecture {
     names: &["llama"],
@@ -39,17 +39,6 @@ fn translate(config: &mut Translation<'_>) -> Result<(), LoadFault> {
 }
 
 fn read_config(config: &mut Config<'_>) -> Result<ModelSpec, LoadFault> {
-    let none = Value::Unsigned(0);
-    config.must_be(
-        "expert_count",
-        &none,
-        "mixtures of experts are not supported",
-    )?;
-    config.must_be(
-        "expert_used_count",
-        &none,
-        "mixtures of experts are not supported",
-    )?;
     config.must_be("attention.causal", &Value::Bool(true), "must be true")?;
     config.ignore(&["tensor_data_layout"]);
     let dimensions = Dimensions::read(config)?;
@@ -57,6 +46,7 @@ fn read_config(config: &mut Config<'_>) -> Result<ModelSpec, LoadFault> {
     let rope = RopeSpec::read(config, &dimensions, pairing, 10_000.0)?;
     let layer = LayerSpec::usual(&dimensions);
     let mut spec = ModelSpec::uniform(dimensions, rope, layer);
+    spec.experts = ExpertSpec::read(config, dimensions.feed_forward)?;
     read_windows(config, &mut spec.layers)?;
     Ok(spec)
 }
@@ -65,7 +55,7 @@ pub(super) fn build(builder: &mut ProgramBuilder<'_>) -> Result<(), LoadFault> {
     embedding::embed(builder)?;
     for layer in 0..builder.spec().layers.len() {
         attention(builder, layer, AttentionNorms::PRE)?;
-        gated(builder, layer, Activation::Silu, FeedForwardNorms::PRE)?;
+        feed_forward(builder, layer)?;
     }
     head::output(builder)
 }

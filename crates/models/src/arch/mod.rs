@@ -14,6 +14,7 @@ mod olmo2;
 mod phi3;
 mod qwen2;
 mod qwen3;
+mod qwen3moe;
 mod smollm3;
 #[cfg(test)]
 mod tests;
@@ -56,6 +57,7 @@ const ALL: &[Architecture] = &[
     phi3::ARCHITECTURE,
     qwen2::ARCHITECTURE,
     qwen3::ARCHITECTURE,
+    qwen3moe::ARCHITECTURE,
     smollm3::ARCHITECTURE,
 ];
 

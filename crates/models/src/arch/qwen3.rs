@@ -4,11 +4,10 @@
 
 use super::{Architecture, qwen2};
 use crate::build::attention::{AttentionNorms, HeadNorms, attention};
-use crate::build::mlp::{FeedForwardNorms, gated};
+use crate::build::experts::feed_forward;
 use crate::build::{ProgramBuilder, embedding, head};
 use crate::error::LoadFault;
 use crate::folder::{DECODER, HuggingFace, Recipe, of_decoder};
-use forthwith_core::program::Activation;
 
 pub(super) const ARCHITECTURE: Architecture = Architecture {
     names: &["qwen3"],
@@ -24,7 +23,7 @@ pub(super) const ARCHITECTURE: Architecture = Architecture {
     build,
 };
 
-fn build(builder: &mut ProgramBuilder<'_>) -> Result<(), LoadFault> {
+pub(super) fn build(builder: &mut ProgramBuilder<'_>) -> Result<(), LoadFault> {
     let norms = AttentionNorms {
         heads: HeadNorms::Each,
         ..AttentionNorms::PRE
@@ -32,7 +31,7 @@ fn build(builder: &mut ProgramBuilder<'_>) -> Result<(), LoadFault> {
     embedding::embed(builder)?;
     for layer in 0..builder.spec().layers.len() {
         attention(builder, layer, norms)?;
-        gated(builder, layer, Activation::Silu, FeedForwardNorms::PRE)?;
+        feed_forward(builder, layer)?;
     }
     head::output(builder)
 }

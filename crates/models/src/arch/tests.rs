@@ -237,7 +237,7 @@ fn impossible_metadata_is_refused_by_key() {
         ("llama.rope.dimension_count", unsigned(7)),
         ("llama.rope.dimension_count", unsigned(18)),
         ("llama.rope.scaling.type", Value::Text(b"other".to_vec())),
-        ("llama.expert_count", unsigned(8)),
+        ("llama.expert_used_count", unsigned(9)),
         ("llama.logit_scale", Value::Float(2.0)),
         ("tokenizer.ggml.tokens", Value::Texts(vec![])),
         ("general.architecture", Value::Text(b"mamba\n".to_vec())),

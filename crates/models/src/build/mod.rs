@@ -3,6 +3,7 @@
 pub(crate) mod attention;
 pub(crate) mod embedding;
 pub(crate) mod encoder;
+pub(crate) mod experts;
 pub(crate) mod head;
 pub(crate) mod mlp;
 

@@ -287,6 +287,9 @@ impl Bench<'_> {
     ) {
         let work = self.work.of(rows);
         for ((name, time), (bytes, ops)) in PHASE_NAMES.iter().zip(times).zip(work) {
+            if time.is_zero() {
+                continue;
+            }
             phases.push(PhaseRate {
                 name: format!("{what}.{name}"),
                 ms: time.as_secs_f64() * 1e3 / work::number(steps as u64),

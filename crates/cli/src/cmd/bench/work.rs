@@ -50,6 +50,16 @@ impl Work {
                 | Phase::DownResidual(_)
                 | Phase::GateUp(_)
                 | Phase::Up(_) => add(all),
+                Phase::Experts(experts) => {
+                    // Tokens choose for themselves: few read each its own, many read all.
+                    let cost = self.program.cost(&Phase::Experts(experts.clone()));
+                    let stored = phase.matrices().into_iter();
+                    let stored = stored.map(|id| self.program.weight(id).bytes().get());
+                    sum.0 += stored
+                        .sum::<u64>()
+                        .min(cost.weight_bytes.get() * all as u64);
+                    sum.1 += 2 * cost.multiply_adds * all as u64;
+                }
                 Phase::Logits(_) | Phase::Pool(_) => add(rows),
                 Phase::Attention(phase) => {
                     let layer = self.program.kv_layers[phase.layer];

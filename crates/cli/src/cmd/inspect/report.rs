@@ -170,6 +170,7 @@ fn shape(program: &Program) -> Shape {
         Phase::GateUp(GateUp { up, .. }) | Phase::Up(Up { up, .. }) => {
             Some(program.weight(up.weight).rows)
         }
+        Phase::Experts(experts) => Some(program.weight(experts.down).cols),
         _ => None,
     });
     let layers = &program.kv_layers;
