@@ -149,6 +149,7 @@ def model_path(args, name):
         return path, False
     shape, mix = name.split()
     path = pathlib.Path(args.scratch) / f"{shape}-{mix}.gguf"
+    path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists():
         return str(path), False
     subprocess.run([args.python, str(HERE / "make_shape.py"), shape, mix, str(path)], check=True)

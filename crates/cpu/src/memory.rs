@@ -156,7 +156,7 @@ impl<'a, T: Plain> SharedSlice<'a, T> {
     ///
     /// # Panics
     /// If there are not so many.
-    pub(crate) fn from(self, start: usize) -> Self {
+    pub(crate) fn tail(self, start: usize) -> Self {
         assert!(start <= self.len, "part within the slice");
         Self {
             // SAFETY: within the slice or at its end.

@@ -129,6 +129,7 @@ pub fn cases() -> Vec<Case> {
     let mut cases = vec![plain()];
     cases.extend(of_attention());
     cases.extend(of_layers());
+    cases.extend(of_experts());
     cases.extend(of_texts());
     cases.extend(Format::ALL.iter().map(|&format| Case {
         format,
@@ -142,6 +143,28 @@ pub fn cases() -> Vec<Case> {
         ..named(&format!("weights in {format}"))
     }));
     cases
+}
+
+/// Experts in place of the feed-forward layers.
+fn of_experts() -> Vec<Case> {
+    vec![
+        Case {
+            feed_forward: FeedForward::Experts { all: 6, used: 2 },
+            ..named("two of six experts")
+        },
+        Case {
+            feed_forward: FeedForward::Experts { all: 19, used: 3 },
+            activation: Activation::GeluTanh,
+            scale: 0.3,
+            ..named("three of nineteen experts, their parts of all")
+        },
+        Case {
+            feed_forward: FeedForward::Experts { all: 7, used: 7 },
+            format: Format::Q4_0,
+            tolerance: 4e-2,
+            ..named("all of seven experts in Q4_0")
+        },
+    ]
 }
 
 /// Heads, positions and what a token sees.
@@ -232,22 +255,6 @@ fn of_layers() -> Vec<Case> {
         Case {
             feed_forward: FeedForward::Beside,
             ..named("a feed-forward layer beside attention")
-        },
-        Case {
-            feed_forward: FeedForward::Experts { all: 6, used: 2 },
-            ..named("two of six experts")
-        },
-        Case {
-            feed_forward: FeedForward::Experts { all: 19, used: 3 },
-            activation: Activation::GeluTanh,
-            scale: 0.3,
-            ..named("three of nineteen experts, their parts of all")
-        },
-        Case {
-            feed_forward: FeedForward::Experts { all: 7, used: 7 },
-            format: Format::Q4_0,
-            tolerance: 4e-2,
-            ..named("all of seven experts in Q4_0")
         },
         Case {
             biases: true,

@@ -29,6 +29,7 @@ const AFFINE: Affine = Affine {
     codes: Codes::Signed8,
     scales: Scales::Single,
     zero_point: Some(0),
+    multiples: None,
     split,
 };
 

@@ -32,6 +32,7 @@ const AFFINE: Affine = Affine {
     codes: Codes::Table(&NONLINEAR),
     scales: Scales::Half,
     zero_point: Some(0),
+    multiples: None,
     split,
 };
 

@@ -34,13 +34,25 @@ const AFFINE: Affine = Affine {
     codes: Codes::Table(&NONLINEAR),
     scales: Scales::Single,
     zero_point: Some(0),
+    multiples: Some(multiples),
     split,
 };
 
-fn scale(block: &[u8], j: usize) -> f32 {
+fn multiple(block: &[u8], j: usize) -> i8 {
     let low = block[LOW + j / 2] >> (j % 2 * 4) & 0x0f;
     let upper = block[UPPER + j / 4] >> (j % 4 * 2) & 3;
-    half_at(block, 0) * (f32::from(low | upper << 4) - 32.0)
+    (low | upper << 4).cast_signed() - 32
+}
+
+fn scale(block: &[u8], j: usize) -> f32 {
+    half_at(block, 0) * f32::from(multiple(block, j))
+}
+
+fn multiples(block: &[u8], scales: &mut [i8], _: &mut [i8]) -> [f32; 2] {
+    for (j, scale) in scales.iter_mut().enumerate() {
+        *scale = multiple(block, j);
+    }
+    [half_at(block, 0), 0.0]
 }
 
 fn split(block: &[u8], codes: &mut [u8], scales: &mut [f32], _: &mut [f32]) {

@@ -26,6 +26,16 @@ fn pack(scales: [u8; 8], minima: [u8; 8], packed: &mut [u8]) {
     }
 }
 
+/// The same as signed numbers, and what they multiply: `d` and `−dmin`.
+pub(super) fn multiples(block: &[u8], scales: &mut [i8], offsets: &mut [i8]) -> [f32; 2] {
+    let (codes, minima) = unpack(&block[4..16]);
+    for j in 0..8 {
+        scales[j] = codes[j].cast_signed();
+        offsets[j] = minima[j].cast_signed();
+    }
+    [half_at(block, 0), -half_at(block, 2)]
+}
+
 /// The affine scales and offsets of a block that starts with `d`, `dmin` and the packed scales.
 pub(super) fn affine(block: &[u8], scales: &mut [f32], offsets: &mut [f32]) {
     let (d, dmin) = (half_at(block, 0), half_at(block, 2));

@@ -75,6 +75,10 @@ pub enum Encoder {
     },
 }
 
+/// Reads what a block's scales and offsets are multiples of, and which: bytes in; a number for each scale
+/// and offset out. Returned are the two factors; both are half floats, the second 0 without offsets.
+pub type Multiples = fn(&[u8], &mut [i8], &mut [i8]) -> [f32; 2];
+
 /// Splits one block: bytes in; codes, scales and, where the format stores them, offsets out.
 pub type Split = fn(&[u8], &mut [u8], &mut [f32], &mut [f32]);
 
@@ -90,6 +94,9 @@ pub struct Affine {
     pub scales: Scales,
     /// `offset = −zero_point · scale`; `None` where the format stores offsets of its own.
     pub zero_point: Option<u8>,
+    /// Scales and offsets as small multiples of two numbers of the block, where they are: of each
+    /// product the result is the scale or offset of [`Affine::split`], to the bit.
+    pub multiples: Option<Multiples>,
     /// Splits one block into `elements` codes and `elements / sub_block` scales and offsets.
     pub split: Split,
 }

@@ -26,6 +26,7 @@ const AFFINE: Affine = Affine {
     codes: Codes::Table(&MICROSCALING),
     scales: Scales::Brain,
     zero_point: Some(0),
+    multiples: None,
     split,
 };
 

@@ -29,12 +29,21 @@ const AFFINE: Affine = Affine {
     codes: Codes::Unsigned2,
     scales: Scales::Single,
     zero_point: None,
+    multiples: Some(multiples),
     split,
 };
 
 /// The byte and shift of element `i`'s bit pair in blocks that keep 128 elements in 32 bytes.
 pub(super) fn pair_place(i: usize) -> (usize, usize) {
     (i / 128 * 32 + i % 32, i % 128 / 32 * 2)
+}
+
+fn multiples(block: &[u8], scales: &mut [i8], offsets: &mut [i8]) -> [f32; 2] {
+    for (j, &byte) in block[..PAIRS].iter().enumerate() {
+        scales[j] = (byte & 0x0f).cast_signed();
+        offsets[j] = (byte >> 4).cast_signed();
+    }
+    [half_at(block, D), -half_at(block, D + 2)]
 }
 
 fn split(block: &[u8], codes: &mut [u8], scales: &mut [f32], offsets: &mut [f32]) {

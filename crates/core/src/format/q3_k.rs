@@ -32,6 +32,7 @@ const AFFINE: Affine = Affine {
     codes: Codes::Unsigned3,
     scales: Scales::Single,
     zero_point: Some(4),
+    multiples: Some(multiples),
     split,
 };
 
@@ -40,6 +41,13 @@ fn stored_scale(block: &[u8], j: usize) -> u8 {
     let low = block[SCALES + j % 8] >> (j / 8 * 4) & 0x0f;
     let high = block[SCALES + 8 + j % 4] >> (j / 4 * 2) & 3;
     low | high << 4
+}
+
+fn multiples(block: &[u8], scales: &mut [i8], _: &mut [i8]) -> [f32; 2] {
+    for (j, scale) in scales.iter_mut().enumerate() {
+        *scale = stored_scale(block, j).cast_signed() - 32;
+    }
+    [half_at(block, D), 0.0]
 }
 
 fn split(block: &[u8], codes: &mut [u8], scales: &mut [f32], _: &mut [f32]) {

@@ -28,6 +28,7 @@ const AFFINE: Affine = Affine {
     codes: Codes::Unsigned4,
     scales: Scales::Half,
     zero_point: Some(8),
+    multiples: None,
     split,
 };
 

@@ -27,8 +27,13 @@ const AFFINE: Affine = Affine {
     codes: Codes::Unsigned4,
     scales: Scales::Single,
     zero_point: None,
+    multiples: Some(multiples),
     split,
 };
+
+fn multiples(block: &[u8], scales: &mut [i8], offsets: &mut [i8]) -> [f32; 2] {
+    k_scales::multiples(block, scales, offsets)
+}
 
 fn split(block: &[u8], codes: &mut [u8], scales: &mut [f32], offsets: &mut [f32]) {
     k_scales::affine(block, scales, offsets);

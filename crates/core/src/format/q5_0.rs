@@ -28,6 +28,7 @@ const AFFINE: Affine = Affine {
     codes: Codes::Unsigned5,
     scales: Scales::Half,
     zero_point: Some(16),
+    multiples: None,
     split,
 };
 

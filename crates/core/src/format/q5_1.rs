@@ -27,6 +27,7 @@ const AFFINE: Affine = Affine {
     codes: Codes::Unsigned5,
     scales: Scales::Half,
     zero_point: None,
+    multiples: None,
     split,
 };
 

@@ -30,6 +30,7 @@ const AFFINE: Affine = Affine {
     codes: Codes::Unsigned6,
     scales: Scales::Single,
     zero_point: Some(32),
+    multiples: Some(multiples),
     split,
 };
 
@@ -49,6 +50,13 @@ fn codes_of(block: &[u8], codes: &mut [u8]) {
         let (low, low_shift, high, high_shift) = place(i);
         *code = (block[low] >> low_shift & 0x0f) | (block[high] >> high_shift & 3) << 4;
     }
+}
+
+fn multiples(block: &[u8], scales: &mut [i8], _: &mut [i8]) -> [f32; 2] {
+    for (scale, &byte) in scales.iter_mut().zip(&block[SCALES..D]) {
+        *scale = byte.cast_signed();
+    }
+    [half_at(block, D), 0.0]
 }
 
 fn split(block: &[u8], codes: &mut [u8], scales: &mut [f32], _: &mut [f32]) {

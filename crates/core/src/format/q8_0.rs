@@ -26,6 +26,7 @@ const AFFINE: Affine = Affine {
     codes: Codes::Signed8,
     scales: Scales::Half,
     zero_point: Some(0),
+    multiples: None,
     split,
 };
 

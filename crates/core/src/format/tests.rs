@@ -65,6 +65,16 @@ proptest! {
                 };
                 prop_assert_eq!(kept, *scale, "{} keeps its scales", format);
             }
+            if let Some(multiples) = affine.multiples {
+                let (mut of, mut by) = (vec![0; subs], vec![0; subs]);
+                let factors = multiples(block, &mut of, &mut by);
+                for factor in factors {
+                    prop_assert_eq!(half::f16::from_f32(factor).to_f32(), factor, "{}", format);
+                }
+                let product = |factor: f32| move |&times: &i8| factor * f32::from(times);
+                prop_assert!(of.iter().map(product(factors[0])).eq(scales.iter().copied()));
+                prop_assert!(by.iter().map(product(factors[1])).eq(offsets.iter().copied()));
+            }
             for (i, plain) in plain.iter().enumerate() {
                 let (sub, code) = (i / affine.sub_block, f64::from(affine.codes.value(codes[i])));
                 let (scale, zero) = (f64::from(scales[sub]), affine.zero_point.map(f64::from));

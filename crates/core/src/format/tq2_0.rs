@@ -28,6 +28,7 @@ const AFFINE: Affine = Affine {
     codes: Codes::Unsigned2,
     scales: Scales::Half,
     zero_point: Some(1),
+    multiples: None,
     split,
 };
 

@@ -154,98 +154,99 @@ impl<'a> Step<'a> {
         phase: &Experts,
         scratch: &mut Scratch<'_>,
     ) {
-        let space = self.space.experts;
-        let rows = self.tokens() * phase.used;
-        let hidden = self.program.hidden;
-        let [gate, up, down] = [phase.gate, phase.up, phase.down].map(|id| self.matrix(id));
-        let inner = down.cols;
-        let (gate, up) = (
-            Part {
-                matrix: gate,
-                rows: inner,
-            },
-            Part {
-                matrix: up,
-                rows: inner,
-            },
-        );
-        let down = Part {
-            matrix: down,
-            rows: hidden,
-        };
         self.choose(member, index, phase, scratch);
+        self.gather(member, phase);
+        member.barrier();
+        self.gate_up_of_experts(member, index, phase, scratch);
+        member.barrier();
+        self.down_of_experts(member, index, phase, scratch);
+        member.barrier();
+        self.add_answers(member, phase, scratch);
+    }
 
-        let plain = gate.matrix.reads_plain() || up.matrix.reads_plain();
-        let (from, input) = (
-            self.space.activations.with_cols(hidden),
-            space.activations.with_cols(hidden),
-        );
-        for row in member.share(rows) {
-            // SAFETY: the tokens of rows were written before the last barrier; the row is this member's.
-            unsafe { input.copy(row, &from, space.tokens.range(row..row + 1)[0], plain) };
+    /// Copies each token's normed row to the rows of its experts.
+    fn gather(&self, member: Member<'_>, phase: &Experts) {
+        let (space, hidden) = (self.space.experts, self.program.hidden);
+        let plain = [phase.gate, phase.up]
+            .iter()
+            .any(|&id| self.matrix(id).reads_plain());
+        let from = self.space.activations.with_cols(hidden);
+        let to = space.activations.with_cols(hidden);
+        for row in member.share(self.tokens() * phase.used) {
+            // SAFETY: tokens of rows were written before the last barrier; the row is this member's.
+            unsafe { to.copy(row, &from, space.tokens.range(row..row + 1)[0], plain) };
         }
-        member.barrier();
+    }
 
-        let isa = self.isa;
+    fn gate_up_of_experts(
+        &self,
+        member: Member<'_>,
+        index: usize,
+        phase: &Experts,
+        scratch: &mut Scratch<'_>,
+    ) {
+        let (space, isa) = (self.space.experts, self.isa);
+        let rows = self.matrix(phase.down).cols;
+        let [gate, up] = [phase.gate, phase.up].map(|id| Part {
+            matrix: self.matrix(id),
+            rows,
+        });
+        let input = space.activations.with_cols(self.program.hidden);
         let counter = self.expert_counter(index, 0);
-        self.each_expert(
-            member,
-            counter,
-            [gate, up],
-            scratch,
-            |chosen, groups, scratch| {
-                let input = (input.from_row(chosen.first), chosen.count);
-                let size = chosen.count * LANES;
-                let gates = &mut scratch.second_tile[..groups.len() * size];
-                let of = gate.groups(chosen.expert, &groups);
-                gate.matrix.multiply(isa, of, input, gates, scratch.panel);
-                let ups = &mut scratch.tile[..groups.len() * size];
-                let of = up.groups(chosen.expert, &groups);
-                up.matrix.multiply(isa, of, input, ups, scratch.panel);
-                isa.run(GatedUnit {
-                    activation: phase.activation,
-                    gate: gates,
-                    up: ups,
-                });
-                let target = space.gated.from(chosen.first * inner);
-                for (group, tile) in groups.zip(ups.chunks_exact(size)) {
-                    Self::put_tile(target, inner, (group * LANES, inner), tile);
-                }
-            },
-        );
-        member.barrier();
+        let work = |chosen: Chosen, groups: Range<usize>, scratch: &mut Scratch<'_>| {
+            let input = (input.tail(chosen.first), chosen.count);
+            let size = chosen.count * LANES;
+            let gates = &mut scratch.second_tile[..groups.len() * size];
+            let of = gate.groups(chosen.expert, &groups);
+            gate.matrix.multiply(isa, of, input, gates, scratch.panel);
+            let ups = &mut scratch.tile[..groups.len() * size];
+            let of = up.groups(chosen.expert, &groups);
+            up.matrix.multiply(isa, of, input, ups, scratch.panel);
+            isa.run(GatedUnit {
+                activation: phase.activation,
+                gate: gates,
+                up: ups,
+            });
+            let target = space.gated.tail(chosen.first * rows);
+            for (group, tile) in groups.zip(ups.chunks_exact(size)) {
+                Self::put_tile(target, rows, (group * LANES, rows), tile);
+            }
+        };
+        self.each_expert(member, counter, [gate, up], scratch, work);
+    }
 
+    fn down_of_experts(
+        &self,
+        member: Member<'_>,
+        index: usize,
+        phase: &Experts,
+        scratch: &mut Scratch<'_>,
+    ) {
+        let (space, isa, rows) = (self.space.experts, self.isa, self.program.hidden);
+        let matrix = self.matrix(phase.down);
+        let (down, inner) = (Part { matrix, rows }, matrix.cols);
         let input = space.activations.with_cols(inner);
-        let plain = down.matrix.reads_plain();
-        for row in member.share(rows) {
+        for row in member.share(self.tokens() * phase.used) {
             // SAFETY: written before the barrier; the row is this member's.
             unsafe {
                 let values = space.gated.range(row * inner..(row + 1) * inner);
-                input.put(isa, row, values, plain);
+                input.put(isa, row, values, matrix.reads_plain());
             }
         }
         member.barrier();
-
         let counter = self.expert_counter(index, 1);
-        self.each_expert(
-            member,
-            counter,
-            [down],
-            scratch,
-            |chosen, groups, scratch| {
-                let input = (input.from_row(chosen.first), chosen.count);
-                let size = chosen.count * LANES;
-                let tiles = &mut scratch.tile[..groups.len() * size];
-                let of = down.groups(chosen.expert, &groups);
-                down.matrix.multiply(isa, of, input, tiles, scratch.panel);
-                let target = space.answers.from(chosen.first * hidden);
-                for (group, tile) in groups.zip(tiles.chunks_exact(size)) {
-                    Self::put_tile(target, hidden, (group * LANES, hidden), tile);
-                }
-            },
-        );
-        member.barrier();
-        self.add_answers(member, phase, scratch);
+        let work = |chosen: Chosen, groups: Range<usize>, scratch: &mut Scratch<'_>| {
+            let input = (input.tail(chosen.first), chosen.count);
+            let size = chosen.count * LANES;
+            let tiles = &mut scratch.tile[..groups.len() * size];
+            let of = down.groups(chosen.expert, &groups);
+            matrix.multiply(isa, of, input, tiles, scratch.panel);
+            let target = space.answers.tail(chosen.first * rows);
+            for (group, tile) in groups.zip(tiles.chunks_exact(size)) {
+                Self::put_tile(target, rows, (group * LANES, rows), tile);
+            }
+        };
+        self.each_expert(member, counter, [down], scratch, work);
     }
 
     /// Scores of all experts, each token's choices, and the rows sorted by expert. The normed rows of

@@ -1,6 +1,7 @@
 //! AVX-VNNI: AVX2 with products of bytes summed to 32 bits in one instruction.
 //!
-//! Everything else is [`avx2`](super::avx2), to the register. Unverified: no CPU that has it has run it.
+//! Everything else is [`avx2`](super::avx2), to the register. Tested under an emulator only
+//! (`docs/howto/add-a-isa.md`); its speed has not been measured.
 
 use super::avx2::{Avx2, Dot, Narrow};
 use super::pair::Pair;

@@ -230,6 +230,9 @@ enum Choice {
     I8mm(neon::I8mm),
 }
 
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+const EMULATED: &str = "was run under an emulator only, never on a CPU that has it";
+
 /// The asked-for instruction set is unknown or not present.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("instruction set `{wanted}` is not available on this CPU; available: {}", .available.join(", "))]
@@ -316,11 +319,9 @@ impl IsaChoice {
             #[cfg(target_arch = "x86_64")]
             Choice::Avx2(_) | Choice::Avx512(_) => None,
             #[cfg(target_arch = "x86_64")]
-            Choice::AvxVnni(_) => Some("was never run on a CPU that has it"),
+            Choice::AvxVnni(_) => Some(EMULATED),
             #[cfg(target_arch = "aarch64")]
-            Choice::Neon(_) | Choice::Dotprod(_) | Choice::I8mm(_) => {
-                Some("was run under an emulator only, never on a CPU that has it")
-            }
+            Choice::Neon(_) | Choice::Dotprod(_) | Choice::I8mm(_) => Some(EMULATED),
         }
     }
 

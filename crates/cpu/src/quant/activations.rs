@@ -78,16 +78,16 @@ impl<'a> ActivationsView<'a> {
     }
 
     /// The same buffers from a row on.
-    pub(crate) fn from_row(self, row: usize) -> ActivationsView<'a> {
+    pub(crate) fn tail(self, row: usize) -> ActivationsView<'a> {
         let (start, group) = (row * self.cols, row * (self.cols / GROUP));
         ActivationsView {
             cols: self.cols,
-            codes: self.codes.from(start),
-            scales: self.scales.from(group),
-            sums32: self.sums32.from(group),
-            sums16: self.sums16.from(2 * group),
-            biases: self.biases.from(group),
-            plain: self.plain.from(start),
+            codes: self.codes.tail(start),
+            scales: self.scales.tail(group),
+            sums32: self.sums32.tail(group),
+            sums16: self.sums16.tail(2 * group),
+            biases: self.biases.tail(group),
+            plain: self.plain.tail(start),
         }
     }
 
@@ -102,7 +102,7 @@ impl<'a> ActivationsView<'a> {
         from_row: usize,
         keep_plain: bool,
     ) {
-        let (to, from) = (self.from_row(row), from.from_row(from_row));
+        let (to, from) = (self.tail(row), from.tail(from_row));
         let (cols, groups) = (self.cols, self.cols / GROUP);
         macro_rules! copy {
             ($($part:ident: $count:expr),*) => {

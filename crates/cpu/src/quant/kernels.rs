@@ -2,7 +2,7 @@
 
 use super::activations::ActivationsView;
 use super::codes::{Bits, CodeForm, Microscaling, Nonlinear};
-use super::layout::{BRAIN, COLUMNS, HALF, Layout, Packed, Recipe, SINGLE, STORED};
+use super::layout::{BRAIN, BYTES, COLUMNS, HALF, Layout, Packed, Recipe, SINGLE, STORED, Stored};
 use super::packed::GroupProduct;
 use crate::isa::IsaChoice;
 use forthwith_core::format::{Affine, Codes, Format, Scales};
@@ -35,18 +35,18 @@ pub(crate) struct Product<'a> {
 
 /// Every layout that has a kernel. Two formats of one layout share a row.
 static KERNELS: [PackedKernel; 15] = [
-    kernel::<Bits<2>, 16, SINGLE, STORED>(),
-    kernel::<Bits<3>, 16, SINGLE, 4>(),
+    kernel::<Bits<2>, 16, BYTES, STORED>(),
+    kernel::<Bits<3>, 16, BYTES, 4>(),
     kernel::<Bits<4>, 32, HALF, 8>(),
     kernel::<Bits<4>, 32, HALF, STORED>(),
-    kernel::<Bits<4>, 32, SINGLE, STORED>(),
+    kernel::<Bits<4>, 32, BYTES, STORED>(),
     kernel::<Bits<5>, 32, HALF, 16>(),
     kernel::<Bits<5>, 32, HALF, STORED>(),
-    kernel::<Bits<5>, 32, SINGLE, STORED>(),
-    kernel::<Bits<6>, 16, SINGLE, 32>(),
+    kernel::<Bits<5>, 32, BYTES, STORED>(),
+    kernel::<Bits<6>, 16, BYTES, 32>(),
     kernel::<Bits<8>, 32, HALF, 0>(),
     kernel::<Nonlinear, 32, HALF, 0>(),
-    kernel::<Nonlinear, 32, SINGLE, 0>(),
+    kernel::<Nonlinear, 32, BYTES, 0>(),
     kernel::<Microscaling, 32, BRAIN, 0>(),
     // What formats without a kernel of their own are expanded to.
     kernel::<Bits<8>, 32, SINGLE, 0>(),
@@ -90,7 +90,7 @@ impl Form {
         let bytes = Recipe {
             bits: 8,
             table: None,
-            scales: Scales::Single,
+            scales: Stored::Floats(Scales::Single),
             zero: 0,
             ..Recipe::of(affine)
         };
@@ -118,7 +118,10 @@ impl Form {
     /// The bytes of sixteen rows of `cols` columns.
     pub(crate) fn group_bytes(self, cols: usize) -> usize {
         match self {
-            Self::Packed(kernel) => cols / COLUMNS * kernel.recipe.record(),
+            Self::Packed(kernel) => {
+                let recipe = kernel.recipe;
+                cols / COLUMNS / recipe.run() * recipe.run_bytes()
+            }
             Self::Dense(format) => cols * super::LANES * format.info().bytes,
         }
     }

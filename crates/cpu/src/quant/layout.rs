@@ -4,6 +4,9 @@
 //! One broadcast of four activations meets all sixteen rows (`codes.rs`). Records follow one another
 //! through the columns, groups through the rows; the product of a group streams its memory once, in
 //! order.
+//!
+//! Where scales are small multiples of a number of 256 columns, records hold the multiples as bytes, and
+//! eight records, a *run*, share a *head* before them with that number of each row.
 
 use super::codes::{self, CodeForm};
 use crate::isa::{Dots, Lanes};
@@ -23,6 +26,10 @@ pub(crate) const HALF: u32 = 0;
 pub(crate) const BRAIN: u32 = 1;
 /// `SCALE` of scales stored as single floats.
 pub(crate) const SINGLE: u32 = 2;
+/// `SCALE` of scales stored as signed bytes, multiples of half floats in the head.
+pub(crate) const BYTES: u32 = 3;
+/// Records that share a head.
+const SHARING: usize = 8;
 
 /// A source of codes, scales and offsets for the product kernel.
 pub(crate) trait Layout: Copy {
@@ -34,6 +41,12 @@ pub(crate) trait Layout: Copy {
     const OFFSETS: bool;
     /// Bytes of a record.
     const RECORD: usize;
+    /// Records of a run.
+    const RUN: usize;
+    /// Bytes before the records of a run.
+    const HEAD: usize;
+    /// Bytes of a run.
+    const RUN_BYTES: usize = Self::HEAD + Self::RUN * Self::RECORD;
     /// Whether codes of 8 bits become unsigned, too large by 128, with [`Dots::Unsigned`]: sums over
     /// 32 columns start at what that is too much by.
     const RAISED: bool = Self::BITS == 8 && Self::SUB == COLUMNS;
@@ -47,11 +60,22 @@ pub(crate) trait Layout: Copy {
     /// A whole record is readable at `record`.
     unsafe fn pair<I: Lanes>(isa: I, record: *const u8, v: usize) -> (I::I, I::I);
 
+    /// What the scales and the offsets of a run are multiples of, one per row; zeros without a head.
+    ///
+    /// # Safety
+    /// A head is readable at `run`.
+    unsafe fn head<I: Lanes>(isa: I, run: *const u8) -> (I::F, I::F);
+
     /// Scales and offsets of sub-block `sub`, one per row.
     ///
     /// # Safety
     /// A whole record is readable at `record`.
-    unsafe fn affine<I: Lanes>(isa: I, record: *const u8, sub: usize) -> (I::F, I::F);
+    unsafe fn affine<I: Lanes>(
+        isa: I,
+        head: (I::F, I::F),
+        record: *const u8,
+        sub: usize,
+    ) -> (I::F, I::F);
 }
 
 /// A stored layout: codes, columns per scale, how scales are stored, zero point or [`STORED`].
@@ -60,10 +84,11 @@ pub(crate) struct Packed<C, const SUB: usize, const SCALE: u32, const ZERO: i32>
 
 impl<C: CodeForm, const SUB: usize, const SCALE: u32, const ZERO: i32> Packed<C, SUB, SCALE, ZERO> {
     const CODES: usize = C::STORED_BITS * VECTOR;
-    const SCALES: Scales = match SCALE {
-        HALF => Scales::Half,
-        BRAIN => Scales::Brain,
-        _ => Scales::Single,
+    const SCALES: Stored = match SCALE {
+        HALF => Stored::Floats(Scales::Half),
+        BRAIN => Stored::Floats(Scales::Brain),
+        BYTES => Stored::Multiples,
+        _ => Stored::Floats(Scales::Single),
     };
 
     /// The layout as a value.
@@ -76,13 +101,14 @@ impl<C: CodeForm, const SUB: usize, const SCALE: u32, const ZERO: i32> Packed<C,
     };
 
     #[inline(always)]
-    unsafe fn floats<I: Lanes>(isa: I, record: *const u8, index: usize) -> I::F {
+    unsafe fn floats<I: Lanes>(isa: I, factor: I::F, record: *const u8, index: usize) -> I::F {
         // SAFETY: within the record, by the layout.
         unsafe {
-            let at = record.add(Self::CODES + index * LANES * scale_bytes(Self::SCALES));
+            let at = record.add(Self::CODES + index * LANES * Self::SCALES.bytes());
             match SCALE {
                 HALF => isa.load_half(at.cast()),
                 BRAIN => isa.load_bf16(at.cast()),
+                BYTES => isa.mul(factor, isa.load_i8(at.cast())),
                 _ => isa.load(at.cast()),
             }
         }
@@ -96,6 +122,8 @@ impl<C: CodeForm, const SUB: usize, const SCALE: u32, const ZERO: i32> Layout
     const SUB: usize = SUB;
     const OFFSETS: bool = ZERO == STORED || ZERO + C::SHIFT != 0;
     const RECORD: usize = Self::RECIPE.record();
+    const RUN: usize = Self::RECIPE.run();
+    const HEAD: usize = Self::RECIPE.head();
     const PANEL: bool = false;
 
     #[inline(always)]
@@ -110,12 +138,34 @@ impl<C: CodeForm, const SUB: usize, const SCALE: u32, const ZERO: i32> Layout
     }
 
     #[inline(always)]
-    unsafe fn affine<I: Lanes>(isa: I, record: *const u8, sub: usize) -> (I::F, I::F) {
+    unsafe fn head<I: Lanes>(isa: I, run: *const u8) -> (I::F, I::F) {
+        let zero = isa.splat(0.0);
+        // SAFETY: within the head, by the layout.
+        unsafe {
+            match SCALE {
+                BYTES if ZERO == STORED => {
+                    let second = run.add(2 * LANES);
+                    (isa.load_half(run.cast()), isa.load_half(second.cast()))
+                }
+                BYTES => (isa.load_half(run.cast()), zero),
+                _ => (zero, zero),
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn affine<I: Lanes>(
+        isa: I,
+        head: (I::F, I::F),
+        record: *const u8,
+        sub: usize,
+    ) -> (I::F, I::F) {
         // SAFETY: within the record, by the layout.
         unsafe {
-            let scale = Self::floats(isa, record, sub);
+            let scale = Self::floats(isa, head.0, record, sub);
             if ZERO == STORED {
-                return (scale, Self::floats(isa, record, COLUMNS / SUB + sub));
+                let index = COLUMNS / SUB + sub;
+                return (scale, Self::floats(isa, head.1, record, index));
             }
             if !Self::OFFSETS {
                 return (scale, scale);
@@ -139,7 +189,12 @@ impl<L: Layout> Expanded<L> {
     /// # Safety
     /// A record of `L` is readable at `from`; `Self::RECORD` bytes are writable at `to`.
     #[inline(always)]
-    pub(crate) unsafe fn expand<I: Lanes>(isa: I, from: *const u8, to: *mut u8) {
+    pub(crate) unsafe fn expand<I: Lanes>(
+        isa: I,
+        head: (I::F, I::F),
+        from: *const u8,
+        to: *mut u8,
+    ) {
         // SAFETY: within both records, by their layouts.
         unsafe {
             for v in 0..4 {
@@ -148,7 +203,7 @@ impl<L: Layout> Expanded<L> {
                 isa.store_bytes(to.add(VECTOR * (v + 4)), high);
             }
             for sub in 0..Self::SUBS {
-                let (scale, offset) = L::affine(isa, from, sub);
+                let (scale, offset) = L::affine(isa, head, from, sub);
                 let at = to.add((8 + 2 * sub) * VECTOR);
                 isa.store(at.cast(), scale);
                 isa.store(at.add(VECTOR).cast(), offset);
@@ -163,6 +218,8 @@ impl<L: Layout> Layout for Expanded<L> {
     const OFFSETS: bool = L::OFFSETS;
     const PANEL: bool = true;
     const RECORD: usize = (8 + 2 * Self::SUBS) * VECTOR;
+    const RUN: usize = 1;
+    const HEAD: usize = 0;
 
     #[inline(always)]
     unsafe fn pair<I: Lanes>(isa: I, record: *const u8, v: usize) -> (I::I, I::I) {
@@ -176,7 +233,17 @@ impl<L: Layout> Layout for Expanded<L> {
     }
 
     #[inline(always)]
-    unsafe fn affine<I: Lanes>(isa: I, record: *const u8, sub: usize) -> (I::F, I::F) {
+    unsafe fn head<I: Lanes>(isa: I, _: *const u8) -> (I::F, I::F) {
+        (isa.splat(0.0), isa.splat(0.0))
+    }
+
+    #[inline(always)]
+    unsafe fn affine<I: Lanes>(
+        isa: I,
+        _: (I::F, I::F),
+        record: *const u8,
+        sub: usize,
+    ) -> (I::F, I::F) {
         // SAFETY: within the record, by the layout.
         unsafe {
             let at = record.add((8 + 2 * sub) * VECTOR);
@@ -188,6 +255,25 @@ impl<L: Layout> Layout for Expanded<L> {
 /// The largest expanded record of any layout.
 pub(crate) const EXPANDED_RECORD: usize = (8 + 2 * 2) * VECTOR;
 
+/// How scales and offsets are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stored {
+    /// Each as a float.
+    Floats(Scales),
+    /// Each as a signed byte, times a half float in the head of the run.
+    Multiples,
+}
+
+impl Stored {
+    const fn bytes(self) -> usize {
+        match self {
+            Self::Multiples => 1,
+            Self::Floats(Scales::Half | Scales::Brain) => 2,
+            Self::Floats(Scales::Single) => 4,
+        }
+    }
+}
+
 /// The parameters of [`Packed`] as values, for packing and for reading single rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Recipe {
@@ -196,15 +282,8 @@ pub(crate) struct Recipe {
     /// The values that codes stand for, if not themselves.
     pub(crate) table: Option<&'static [i8; 16]>,
     pub(crate) sub: usize,
-    pub(crate) scales: Scales,
+    pub(crate) scales: Stored,
     pub(crate) zero: i32,
-}
-
-const fn scale_bytes(scales: Scales) -> usize {
-    match scales {
-        Scales::Half | Scales::Brain => 2,
-        Scales::Single => 4,
-    }
 }
 
 impl Recipe {
@@ -222,7 +301,10 @@ impl Recipe {
             bits,
             table,
             sub: affine.sub_block,
-            scales: affine.scales,
+            scales: match affine.multiples {
+                Some(_) => Stored::Multiples,
+                None => Stored::Floats(affine.scales),
+            },
             zero: affine.zero_point.map_or(STORED, i32::from),
         }
     }
@@ -231,64 +313,130 @@ impl Recipe {
         self.bits * VECTOR
     }
 
-    pub(crate) const fn record(self) -> usize {
-        let kinds = if self.zero == STORED { 2 } else { 1 };
-        self.codes_bytes() + COLUMNS / self.sub * LANES * scale_bytes(self.scales) * kinds
+    /// Scales and, where they are stored, offsets.
+    const fn kinds(self) -> usize {
+        if self.zero == STORED { 2 } else { 1 }
     }
 
-    /// Writes the codes of 32 columns of row `lane` into a zeroed record.
-    pub(crate) fn put_codes(self, record: &mut [u8], lane: usize, codes: &[u8]) {
+    pub(crate) const fn record(self) -> usize {
+        self.codes_bytes() + COLUMNS / self.sub * LANES * self.scales.bytes() * self.kinds()
+    }
+
+    /// Records of a run.
+    pub(crate) const fn run(self) -> usize {
+        match self.scales {
+            Stored::Multiples => SHARING,
+            Stored::Floats(_) => 1,
+        }
+    }
+
+    /// Bytes before the records of a run.
+    const fn head(self) -> usize {
+        match self.scales {
+            Stored::Multiples => 2 * LANES * self.kinds(),
+            Stored::Floats(_) => 0,
+        }
+    }
+
+    pub(crate) const fn run_bytes(self) -> usize {
+        self.head() + self.run() * self.record()
+    }
+
+    /// Writes the codes of 32 columns of row `lane` into record `r` of a zeroed run.
+    pub(crate) fn put_codes(self, run: &mut [u8], r: usize, lane: usize, codes: &[u8]) {
+        let record = &mut run[self.head() + r * self.record()..];
         for (k, &code) in codes.iter().enumerate() {
             codes::put(self.bits, record, (k, lane), code);
         }
     }
 
-    /// Writes the scale and offset of sub-block `sub` of row `lane`.
-    pub(crate) fn put_affine(self, record: &mut [u8], lane: usize, sub: usize, of: (f32, f32)) {
-        self.put_float(record, sub * LANES + lane, of.0);
-        if self.zero == STORED {
-            self.put_float(record, (COLUMNS / self.sub + sub) * LANES + lane, of.1);
+    /// Writes what the scales and offsets of row `lane` are multiples of.
+    pub(crate) fn put_factors(self, run: &mut [u8], lane: usize, factors: [f32; 2]) {
+        for (kind, factor) in factors.into_iter().enumerate().take(self.kinds()) {
+            let at = 2 * (kind * LANES + lane);
+            run[at..at + 2].copy_from_slice(&half::f16::from_f32(factor).to_le_bytes());
         }
     }
 
-    fn put_float(self, record: &mut [u8], index: usize, value: f32) {
-        let at = self.codes_bytes() + index * scale_bytes(self.scales);
-        let mut put = |bytes: &[u8]| record[at..at + bytes.len()].copy_from_slice(bytes);
+    /// Writes the scale and offset of sub-block `sub` of row `lane` in record `r` of a run, or what
+    /// they are multiples by.
+    pub(crate) fn put_affine(
+        self,
+        run: &mut [u8],
+        (r, lane, sub): (usize, usize, usize),
+        of: (Scale, Scale),
+    ) {
+        let offset = (self.zero == STORED).then_some((COLUMNS / self.sub + sub, of.1));
+        for (kind, value) in [(sub, of.0)].into_iter().chain(offset) {
+            let at = self.place(r, kind * LANES + lane);
+            let mut put = |bytes: &[u8]| run[at..at + bytes.len()].copy_from_slice(bytes);
+            match (self.scales, value) {
+                (Stored::Floats(Scales::Half), Scale::Float(value)) => {
+                    put(&half::f16::from_f32(value).to_le_bytes());
+                }
+                (Stored::Floats(Scales::Brain), Scale::Float(value)) => {
+                    put(&half::bf16::from_f32(value).to_le_bytes());
+                }
+                (Stored::Floats(Scales::Single), Scale::Float(value)) => put(&value.to_le_bytes()),
+                (_, Scale::Times(times)) => put(&times.to_le_bytes()),
+                (Stored::Multiples, Scale::Float(_)) => unreachable!("a byte holds no float"),
+            }
+        }
+    }
+
+    /// Where a scale or offset of record `r` lies in its run.
+    fn place(self, r: usize, index: usize) -> usize {
+        self.head() + r * self.record() + self.codes_bytes() + index * self.scales.bytes()
+    }
+
+    /// The scale or offset `kind` of row `lane` in record `r` of a run.
+    fn float(self, run: &[u8], r: usize, kind: usize, lane: usize) -> f32 {
+        let half = |at: usize| half::f16::from_le_bytes([run[at], run[at + 1]]).to_f32();
+        let at = self.place(r, kind * LANES + lane);
         match self.scales {
-            Scales::Half => put(&half::f16::from_f32(value).to_le_bytes()),
-            Scales::Brain => put(&half::bf16::from_f32(value).to_le_bytes()),
-            Scales::Single => put(&value.to_le_bytes()),
+            Stored::Multiples => {
+                let factor = half(2 * (kind / (COLUMNS / self.sub) * LANES + lane));
+                factor * f32::from(run[at].cast_signed())
+            }
+            Stored::Floats(Scales::Half) => half(at),
+            Stored::Floats(Scales::Brain) => {
+                half::bf16::from_le_bytes([run[at], run[at + 1]]).to_f32()
+            }
+            Stored::Floats(Scales::Single) => {
+                f32::from_le_bytes(run[at..at + 4].try_into().expect("four bytes"))
+            }
         }
     }
 
-    fn float(self, record: &[u8], index: usize) -> f32 {
-        let at = self.codes_bytes() + index * scale_bytes(self.scales);
-        let bytes = &record[at..at + scale_bytes(self.scales)];
-        match (self.scales, bytes) {
-            (Scales::Half, &[a, b]) => half::f16::from_le_bytes([a, b]).to_f32(),
-            (Scales::Brain, &[a, b]) => half::bf16::from_le_bytes([a, b]).to_f32(),
-            (_, bytes) => f32::from_le_bytes(bytes.try_into().expect("four bytes")),
-        }
-    }
-
-    /// Reads back 32 columns of row `lane`.
+    /// Reads back 32 columns of row `lane` from record `r` of a run.
     #[expect(clippy::cast_precision_loss, reason = "zero points are below 64")]
-    pub(crate) fn read(self, record: &[u8], lane: usize, out: &mut [f32]) {
-        for (k, value) in out.iter_mut().enumerate() {
-            let stored = codes::get(self.bits, record, k, lane);
-            let code = match self.table {
-                Some(values) => f32::from(values[usize::from(stored)]),
-                None if self.bits == 8 => f32::from(stored.cast_signed()),
-                None => f32::from(stored),
-            };
-            let sub = k / self.sub;
-            let scale = self.float(record, sub * LANES + lane);
-            *value = if self.zero == STORED {
-                let offset = self.float(record, (COLUMNS / self.sub + sub) * LANES + lane);
-                scale * code + offset
-            } else {
-                scale * (code - self.zero as f32)
-            };
+    pub(crate) fn read(self, run: &[u8], r: usize, lane: usize, out: &mut [f32]) {
+        let record = &run[self.head() + r * self.record()..];
+        let subs = COLUMNS / self.sub;
+        for (sub, values) in out.chunks_exact_mut(self.sub).enumerate() {
+            let scale = self.float(run, r, sub, lane);
+            let offset = (self.zero == STORED).then(|| self.float(run, r, subs + sub, lane));
+            for (k, value) in values.iter_mut().enumerate() {
+                let stored = codes::get(self.bits, record, sub * self.sub + k, lane);
+                let code = match self.table {
+                    Some(values) => f32::from(values[usize::from(stored)]),
+                    None if self.bits == 8 => f32::from(stored.cast_signed()),
+                    None => f32::from(stored),
+                };
+                *value = match offset {
+                    Some(offset) => scale * code + offset,
+                    None => scale * (code - self.zero as f32),
+                };
+            }
         }
     }
+}
+
+/// A scale or an offset.
+#[derive(Clone, Copy)]
+pub(crate) enum Scale {
+    /// Itself.
+    Float(f32),
+    /// What it is a multiple by.
+    Times(i8),
 }

@@ -4,7 +4,7 @@ use super::activations::ActivationsView;
 use super::dense::{self, DenseProduct};
 use super::kernels::{Form, Product};
 pub(crate) use super::layout::LANES;
-use super::layout::{COLUMNS, EXPANDED_RECORD, Recipe};
+use super::layout::{COLUMNS, EXPANDED_RECORD, Recipe, Scale, Stored};
 use crate::isa::IsaChoice;
 use crate::kv::{BrainStore, HalfStore, SingleStore};
 use crate::memory::{Buffer, OutOfMemory};
@@ -163,9 +163,12 @@ impl Matrix {
         let group = self.stored(group..group + 1);
         match self.form {
             Form::Packed(kernel) => {
-                let records = group.chunks_exact(kernel.recipe.record());
-                for (record, out) in records.zip(out.chunks_exact_mut(COLUMNS)) {
-                    kernel.recipe.read(record, lane, out);
+                let recipe = kernel.recipe;
+                let runs = group.chunks_exact(recipe.run_bytes());
+                for (run, out) in runs.zip(out.chunks_exact_mut(recipe.run() * COLUMNS)) {
+                    for (r, out) in out.chunks_exact_mut(COLUMNS).enumerate() {
+                        recipe.read(run, r, lane, out);
+                    }
                 }
             }
             Form::Dense(format) => {
@@ -280,17 +283,34 @@ fn pack_codes(format: Format, row: &[u8], recipe: Recipe, lane: usize, group: &m
     let subs = info.elements / affine.sub_block;
     let (mut codes, mut scales) = (vec![0; info.elements], vec![0.0; subs]);
     let mut offsets = vec![0.0; subs];
-    let mut records = group.chunks_exact_mut(recipe.record());
+    let (mut scale_times, mut offset_times) = (vec![0; subs], vec![0; subs]);
+    let multiples = affine
+        .multiples
+        .filter(|_| recipe.scales == Stored::Multiples);
+    let (mut runs, records) = (group.chunks_exact_mut(recipe.run_bytes()), recipe.run());
+    let per_record = COLUMNS / affine.sub_block;
     for block in row.chunks_exact(info.bytes) {
         (affine.split)(block, &mut codes, &mut scales, &mut offsets);
         recipe.convert(affine, &mut codes);
-        let per_record = COLUMNS / affine.sub_block;
-        for (r, codes) in codes.chunks_exact(COLUMNS).enumerate() {
-            let record = records.next().expect("a row's blocks fill its records");
-            recipe.put_codes(record, lane, codes);
-            for sub in 0..per_record {
-                let at = r * per_record + sub;
-                recipe.put_affine(record, lane, sub, (scales[at], offsets[at]));
+        let factors = multiples.map(|read| read(block, &mut scale_times, &mut offset_times));
+        for (first, codes) in codes.chunks_exact(records * COLUMNS).enumerate() {
+            let run = runs.next().expect("a row's blocks fill its runs");
+            if let Some(factors) = factors {
+                recipe.put_factors(run, lane, factors);
+            }
+            for (r, codes) in codes.chunks_exact(COLUMNS).enumerate() {
+                recipe.put_codes(run, r, lane, codes);
+                for sub in 0..per_record {
+                    let at = (first * records + r) * per_record + sub;
+                    let of = match factors {
+                        Some(_) => (
+                            Scale::Times(scale_times[at]),
+                            Scale::Times(offset_times[at]),
+                        ),
+                        None => (Scale::Float(scales[at]), Scale::Float(offsets[at])),
+                    };
+                    recipe.put_affine(run, (r, lane, sub), of);
+                }
             }
         }
     }

@@ -49,7 +49,7 @@ impl<L: Layout> Kernel for GroupProduct<'_, L> {
     fn run<I: Isa>(self, isa: I) {
         let records = self.activations.cols / COLUMNS;
         assert!(
-            self.group.len() >= records * L::RECORD,
+            records.is_multiple_of(L::RUN) && self.group.len() >= records / L::RUN * L::RUN_BYTES,
             "the group holds its records"
         );
         assert!(self.out.len() >= self.rows * LANES, "room for the result");
@@ -86,15 +86,20 @@ impl<L: Layout> Kernel for GroupProduct<'_, L> {
         );
         // SAFETY: group, panel, rows and out were checked above.
         unsafe {
-            for record in 0..records {
-                let from = packed.start.add(record * L::RECORD);
+            for run in 0..records / L::RUN {
+                let start = packed.start.add(run * L::RUN_BYTES);
                 // The next group comes when this one is multiplied.
-                let next = from.wrapping_add(records * L::RECORD);
-                for line in 0..L::RECORD.div_ceil(64) {
+                let next = start.wrapping_add(records / L::RUN * L::RUN_BYTES);
+                for line in 0..L::RUN_BYTES.div_ceil(64) {
                     lanes.prefetch_far(next.wrapping_add(64 * line));
                 }
-                let to = panel.as_mut_ptr().add(record * Expanded::<L>::RECORD);
-                Expanded::<L>::expand(lanes, from, to);
+                let head = L::head(lanes, start);
+                for r in 0..L::RUN {
+                    let from = start.add(L::HEAD + r * L::RECORD);
+                    let record = run * L::RUN + r;
+                    let to = panel.as_mut_ptr().add(record * Expanded::<L>::RECORD);
+                    Expanded::<L>::expand(lanes, head, from, to);
+                }
             }
             let expanded = Records {
                 start: panel.as_ptr(),
@@ -220,35 +225,43 @@ unsafe fn tile<V: Lanes, L: Layout, const C: usize, const STREAM: bool>(
         }
         let mut sums = [lanes.splat(0.0); C];
         let half = std::hint::black_box(4);
-        for r in 0..records.count {
-            let record = records.start.add(r * L::RECORD);
-            if STREAM {
-                for line in 0..L::RECORD.div_ceil(64) {
-                    lanes.prefetch(record.wrapping_add(PREFETCH + 64 * line));
-                }
+        for run in 0..records.count / L::RUN {
+            let start = records.start.add(run * L::RUN_BYTES);
+            if STREAM && L::HEAD > 0 {
+                lanes.prefetch(start.wrapping_add(PREFETCH));
             }
-            let fused = match V::DOTS {
-                Dots::None => false,
-                Dots::Unsigned => L::BITS < 8 || L::RAISED,
-                Dots::Signed => true,
-            };
-            let dots = if fused {
-                fused_dots::<V, L, C>(lanes, record, &row, r)
-            } else if L::BITS == 8 {
-                signed_dots::<V, L, C>(lanes, record, &row, r)
-            } else if by_vectors::<V, L>() {
-                panel_dots::<V, C>(lanes, record, &row, (r, half))
-            } else {
-                word_dots::<V, L, C>(lanes, record, &row, r)
-            };
-            for sub in 0..COLUMNS / L::SUB {
-                let (scale, offset) = L::affine(lanes, record, sub);
-                for c in 0..C {
-                    let scale = lanes.mul(scale, lanes.splat(*row[c].scales.add(r)));
-                    sums[c] = lanes.fma(lanes.to_float(dots[c][sub]), scale, sums[c]);
-                    if L::OFFSETS {
-                        let sum = *row[c].sums.add(r * (COLUMNS / L::SUB) + sub);
-                        sums[c] = lanes.fma(offset, lanes.splat(sum), sums[c]);
+            let head = L::head(lanes, start);
+            for i in 0..L::RUN {
+                let r = run * L::RUN + i;
+                let record = start.add(L::HEAD + i * L::RECORD);
+                if STREAM {
+                    for line in 0..L::RECORD.div_ceil(64) {
+                        lanes.prefetch(record.wrapping_add(PREFETCH + 64 * line));
+                    }
+                }
+                let fused = match V::DOTS {
+                    Dots::None => false,
+                    Dots::Unsigned => L::BITS < 8 || L::RAISED,
+                    Dots::Signed => true,
+                };
+                let dots = if fused {
+                    fused_dots::<V, L, C>(lanes, record, &row, r)
+                } else if L::BITS == 8 {
+                    signed_dots::<V, L, C>(lanes, record, &row, r)
+                } else if by_vectors::<V, L>() {
+                    panel_dots::<V, C>(lanes, record, &row, (r, half))
+                } else {
+                    word_dots::<V, L, C>(lanes, record, &row, r)
+                };
+                for sub in 0..COLUMNS / L::SUB {
+                    let (scale, offset) = L::affine(lanes, head, record, sub);
+                    for c in 0..C {
+                        let scale = lanes.mul(scale, lanes.splat(*row[c].scales.add(r)));
+                        sums[c] = lanes.fma(lanes.to_float(dots[c][sub]), scale, sums[c]);
+                        if L::OFFSETS {
+                            let sum = *row[c].sums.add(r * (COLUMNS / L::SUB) + sub);
+                            sums[c] = lanes.fma(offset, lanes.splat(sum), sums[c]);
+                        }
                     }
                 }
             }
