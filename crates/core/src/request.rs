@@ -1,9 +1,12 @@
 //! A request, valid by construction: every limit is checked here and nowhere else.
 
+mod edits;
 mod texts;
 
+pub use edits::{LogitEdits, MAX_EDITS};
 pub use texts::{TextParts, Wanted};
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::units::{TenantId, TokenId, Tokens};
@@ -19,7 +22,7 @@ pub struct Limits {
 
 /// How the next token is chosen from the logits.
 ///
-/// The order is: penalties, temperature, `top_k`, `top_p`, `min_p`, draw. A temperature of zero
+/// The order is: penalties, [`LogitEdits`], temperature, `top_k`, `top_p`, `min_p`, draw. A temperature of zero
 /// (or below 1e-5) takes the most likely token; the lowest id wins a tie.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SamplingParams {
@@ -110,6 +113,8 @@ pub struct RequestParts {
     pub max_tokens: Option<u64>,
     /// How tokens are chosen.
     pub sampling: SamplingParams,
+    /// What is changed about the logits.
+    pub edits: Arc<LogitEdits>,
     /// When to stop.
     pub stop: StopRules,
     /// Report the log-probability of each chosen token and of this many of the most likely ones.
@@ -129,6 +134,7 @@ impl RequestParts {
             prompt,
             max_tokens: None,
             sampling: SamplingParams::default(),
+            edits: Arc::default(),
             stop: StopRules::default(),
             logprobs: None,
             cache_salt: None,
@@ -145,6 +151,7 @@ pub struct GenerationRequest {
     wanted: Wanted,
     max_tokens: Tokens,
     sampling: SamplingParams,
+    edits: Arc<LogitEdits>,
     stop: StopRules,
     logprobs: Option<u32>,
     cache_salt: Option<Vec<u8>>,
@@ -253,6 +260,7 @@ impl GenerationRequest {
             prompt,
             max_tokens,
             sampling,
+            edits,
             stop,
             logprobs,
             cache_salt,
@@ -290,6 +298,7 @@ impl GenerationRequest {
             Some(wanted) => Tokens::new(usize::try_from(wanted).unwrap_or(usize::MAX)),
         };
         check_sampling(&sampling)?;
+        edits.check(&stop, (max_tokens.get() as u64, limits))?;
         if let Some(count) = logprobs.filter(|&count| count > MAX_LOGPROBS) {
             return Err(out_of_range("logprobs", &count, "0 to 20"));
         }
@@ -299,6 +308,7 @@ impl GenerationRequest {
             wanted: Wanted::Tokens,
             max_tokens,
             sampling,
+            edits,
             stop,
             logprobs,
             cache_salt,
@@ -321,6 +331,11 @@ impl GenerationRequest {
     /// How tokens are chosen.
     pub fn sampling(&self) -> &SamplingParams {
         &self.sampling
+    }
+
+    /// What is changed about the logits.
+    pub fn edits(&self) -> &LogitEdits {
+        &self.edits
     }
 
     /// When to stop.

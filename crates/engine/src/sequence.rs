@@ -216,8 +216,7 @@ impl Sequence {
 
     fn end_after(&self, token: TokenId) -> Option<FinishReason> {
         let stop = self.request.stop();
-        let ends = !stop.ignore_end && stop.end_tokens.contains(&token);
-        if ends || stop.stop_token_ids.contains(&token) {
+        if stop.ends(token) {
             return Some(FinishReason::End(token));
         }
         (self.generated() >= self.request.max_tokens().get()).then_some(FinishReason::Length)

@@ -32,6 +32,8 @@ pub(crate) struct Ask {
 pub(crate) struct Context {
     pub(crate) model: Arc<ServedModel>,
     pub(crate) stops: Vec<String>,
+    /// Whether the text ends after what stops it, not before.
+    pub(crate) shows_stop: bool,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) clock: Arc<dyn Clock>,
     /// When the call came in.
@@ -253,6 +255,10 @@ impl Answers {
             Some(last) => self.context.metrics.next_token(at.saturating_sub(last)),
         }
         choice.completion_tokens += 1;
+        if !self.context.shows_stop && choice.stop_token_ids.contains(&token.token) {
+            // The token ends the answer and, like a stop string, is no part of it.
+            return None;
+        }
         let delta = choice.text.push(token.token);
         if !self.context.model.tokenizer.is_hidden(token.token) {
             choice.pending.push(token);
@@ -363,7 +369,9 @@ impl Choice {
         Self {
             handle: None,
             prompt: ask.prompt,
-            text: text.with_prompt(prompt.last().copied()),
+            text: text
+                .with_prompt(prompt.last().copied())
+                .with_stop_shown(context.shows_stop),
             pending: Vec::new(),
             stopped: None,
             stop_token_ids: ask.request.stop().stop_token_ids.clone(),

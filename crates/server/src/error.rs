@@ -137,6 +137,10 @@ impl From<RequestError> for ApiError {
 
 impl From<TemplateError> for ApiError {
     fn from(error: TemplateError) -> Self {
+        if let TemplateError::Variable { name, problem } = error {
+            let field = format!("chat_template_kwargs.{name}");
+            return Self::field(field, problem).coded("unknown_parameter");
+        }
         // What a template says to its user is a whole sentence; it needs no frame.
         let message = match error {
             TemplateError::Raised(sentence) => sentence,

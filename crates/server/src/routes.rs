@@ -8,8 +8,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use tower_http::catch_panic::CatchPanicLayer;
 
-use crate::api::native::health;
-use crate::api::openai::{chat, completions, embeddings, models};
+use crate::api::native::{health, tokens};
+use crate::api::openai::{chat, completions, embeddings, models, render};
 use crate::api::texts::{classify, rerank, score};
 use crate::error::ApiError;
 use crate::metrics;
@@ -23,7 +23,12 @@ pub fn router(state: AppState) -> Router {
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*id}", get(models::show))
         .route("/v1/completions", post(completions::create))
+        .route("/v1/completions/render", post(render::completions))
         .route("/v1/chat/completions", post(chat::create))
+        .route("/v1/chat/completions/render", post(render::chat))
+        .route("/tokenize", post(tokens::tokenize))
+        .route("/detokenize", post(tokens::detokenize))
+        .route("/apply-template", post(tokens::apply_template))
         .route("/v1/embeddings", post(embeddings::create))
         .route("/v1/classify", post(classify::create))
         .route("/v1/score", post(score::create))

@@ -64,9 +64,13 @@ impl Detokenizer {
 
     /// Appends what a token adds to the text; hidden tokens add nothing.
     pub(crate) fn push(&mut self, tokenizer: &Tokenizer, token: TokenId, text: &mut String) {
-        if tokenizer.is_hidden(token) {
-            return;
+        if !tokenizer.is_hidden(token) {
+            self.push_shown(tokenizer, token, text);
         }
+    }
+
+    /// The same with hidden tokens.
+    fn push_shown(&mut self, tokenizer: &Tokenizer, token: TokenId, text: &mut String) {
         if self.follows {
             self.characters.push(tokenizer.separator().as_bytes(), text);
         }
@@ -86,6 +90,17 @@ pub(crate) fn decode(tokenizer: &Tokenizer, tokens: &[TokenId]) -> String {
     let mut text = String::new();
     for &token in tokens {
         detokenizer.push(tokenizer, token, &mut text);
+    }
+    detokenizer.finish(&mut text);
+    text
+}
+
+/// The same with hidden tokens spelled out.
+pub(crate) fn spell(tokenizer: &Tokenizer, tokens: &[TokenId]) -> String {
+    let mut detokenizer = Detokenizer::default();
+    let mut text = String::new();
+    for &token in tokens {
+        detokenizer.push_shown(tokenizer, token, &mut text);
     }
     detokenizer.finish(&mut text);
     text

@@ -53,6 +53,8 @@ pub(crate) struct StopScanner {
     stops: Vec<Stop>,
     held: String,
     found: Option<usize>,
+    /// Whether the stop string that is found is shown.
+    shows_stop: bool,
 }
 
 impl StopScanner {
@@ -68,7 +70,13 @@ impl StopScanner {
             stops,
             held: String::new(),
             found: None,
+            shows_stop: false,
         }
+    }
+
+    /// Shows the stop string that is found, or not.
+    pub(crate) fn show_stop(&mut self, shows: bool) {
+        self.shows_stop = shows;
     }
 
     /// Which stop string was found.
@@ -87,7 +95,8 @@ impl StopScanner {
             if let Some((length, index)) = self.advance(byte) {
                 self.found = Some(index);
                 let mut shown = std::mem::take(&mut self.held);
-                shown.truncate(before + offset + 1 - length);
+                let hidden = if self.shows_stop { 0 } else { length };
+                shown.truncate(before + offset + 1 - hidden);
                 return shown;
             }
         }
@@ -140,6 +149,19 @@ mod tests {
         assert_eq!(scanner.found(), Some(1));
         assert_eq!(scanner.push("more"), "");
         assert_eq!(scanner.finish(), "");
+    }
+
+    #[test]
+    fn a_stop_string_is_shown_where_that_is_asked_for() {
+        for (pieces, whole) in [
+            (&["a boat", " then"][..], "a boat t"),
+            (&["a b", "oat ", "tx"], "a boat t"),
+        ] {
+            let mut scanner = scanner(&["oat t"]);
+            scanner.show_stop(true);
+            let shown: String = pieces.iter().map(|piece| scanner.push(piece)).collect();
+            assert_eq!((shown.as_str(), scanner.found()), (whole, Some(0)));
+        }
     }
 
     #[test]

@@ -50,6 +50,13 @@ impl TextStream {
         self
     }
 
+    /// The text ends after the stop string that ends it, not before.
+    #[must_use]
+    pub fn with_stop_shown(mut self, shown: bool) -> Self {
+        self.stops.show_stop(shown);
+        self
+    }
+
     /// Takes the next token of the answer.
     pub fn push(&mut self, token: TokenId) -> Delta {
         let mut text = String::new();

@@ -1,5 +1,7 @@
 //! Requests for the vectors or scores of a text, valid by construction like those for answers.
 
+use std::sync::Arc;
+
 use super::{
     GenerationRequest, Limits, RequestError, SamplingParams, Scheduling, StopRules, check_salt,
     check_tokens, out_of_range,
@@ -95,6 +97,7 @@ impl GenerationRequest {
             wanted,
             max_tokens: Tokens::ZERO,
             sampling: SamplingParams::greedy(),
+            edits: Arc::default(),
             stop: StopRules::default(),
             logprobs: None,
             cache_salt,

@@ -1,8 +1,9 @@
 //! From a row of logits to one token.
 //!
-//! Penalties, temperature, `top_k`, `top_p`, `min_p`, draw, in this order. The choice depends on
+//! Penalties, edits, temperature, `top_k`, `top_p`, `min_p`, draw, in this order. The choice depends on
 //! the logits, the request and the position alone. `docs/design/sampling.md` has the formulas.
 
+mod edits;
 mod exact;
 mod filters;
 mod penalties;
@@ -120,12 +121,14 @@ impl Sampler {
         let raw = request.logprobs();
         let raw = raw.map(|count| self.raw(logits, max, count as usize, crew));
         let raw = raw.transpose()?;
-        let token = if Penalties::are_set(params) {
+        let (edits, generated) = (request.edits(), tokens.len() - request.prompt().len());
+        let token = if Penalties::are_set(params) || edits.apply_after(generated) {
             let mut adjusted = std::mem::take(&mut self.adjusted);
             adjusted.clear();
             adjusted.extend_from_slice(logits);
             self.penalties
                 .apply(&mut adjusted, params, tokens, request.prompt().len());
+            edits::apply(&mut adjusted, edits, request.stop(), generated);
             let max = self.scan.look(&adjusted, crew);
             let token = max.and_then(|max| self.pick((&adjusted, max), params, tokens, crew));
             self.adjusted = adjusted;

@@ -156,6 +156,25 @@ async fn stop_strings_are_found_dropped_and_named() {
         .json();
     assert_eq!(answer["choices"][0]["stop_reason"], 1);
     assert_eq!(answer["choices"][0]["finish_reason"], "stop");
+    let id = answer["choices"][0]["stop_reason"].clone();
+    let word = client
+        .post("/detokenize", &format!(r#"{{"tokens":[{id}]}}"#))
+        .await
+        .json();
+    let word = word["prompt"].as_str().unwrap();
+    let without = answer["choices"][0]["text"].as_str().unwrap();
+    assert!(!without.contains(word), "{without:?} has {word:?}");
+    for (stops, ending) in [
+        (r#""stop_token_ids":[1]"#, word),
+        (r#""stop":["x","gp"]"#, "gp"),
+    ] {
+        let fields = format!(r#""prompt":"the server",{stops},"include_stop_str_in_output":true"#);
+        let shown = client.complete(&fields).await.json();
+        let text = shown["choices"][0]["text"].as_str().unwrap().to_owned();
+        assert!(text.ends_with(ending), "{text:?} ends with {ending:?}");
+        let streamed = client.complete(&format!(r#"{fields},"stream":true"#)).await;
+        assert_eq!(streamed.deltas().concat(), text);
+    }
 }
 
 #[tokio::test]

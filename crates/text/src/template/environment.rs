@@ -1,5 +1,6 @@
 //! The engine that templates run in: what they may call, what they may spend, how they fail.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io::{self, Write};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -55,6 +56,19 @@ impl Engine {
         Ok(Self {
             environment: Arc::new(environment),
             overdue: Mutex::default(),
+        })
+    }
+
+    /// The names that the template looks up and does not set itself.
+    pub(super) fn variables(&self) -> Result<BTreeSet<String>, TemplateError> {
+        let environment = Arc::clone(&self.environment);
+        within(TIME, move || {
+            let template = environment.get_template(NAME);
+            let template = template.map_err(|error| TemplateError::Broken(error.to_string()))?;
+            let mut names: BTreeSet<String> =
+                template.undeclared_variables(false).into_iter().collect();
+            names.retain(|name| !environment.globals().any(|(global, _)| global == name));
+            Ok(names)
         })
     }
 

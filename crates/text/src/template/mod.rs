@@ -9,6 +9,7 @@ mod environment;
 mod folder;
 
 use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -28,6 +29,16 @@ pub const MAX_OUTPUT: usize = 4 * 1024 * 1024;
 const MAX_RAISED: usize = 300;
 /// The longest role.
 const MAX_ROLE: usize = 64;
+/// What every template is given; no variable may take these names.
+const GIVEN: [&str; 7] = [
+    "messages",
+    "add_generation_prompt",
+    "continue_final_message",
+    "bos_token",
+    "eos_token",
+    "tools",
+    "documents",
+];
 
 /// One message of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,10 +50,25 @@ pub struct ChatMessage {
 }
 
 /// How a conversation is rendered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct RenderOptions {
     /// End with the opening of the assistant's answer.
     pub add_generation_prompt: bool,
+    /// End with the last character of the last message, so that an answer goes on from there.
+    pub continue_final_message: bool,
+    /// What the template reads besides, by name.
+    pub variables: BTreeMap<String, serde_json::Value>,
+}
+
+impl RenderOptions {
+    /// For an answer of the assistant's.
+    pub const fn for_answer() -> Self {
+        Self {
+            add_generation_prompt: true,
+            continue_final_message: false,
+            variables: BTreeMap::new(),
+        }
+    }
 }
 
 /// A prompt in which the template's control tokens can be told from a user's text that looks alike.
@@ -91,6 +117,14 @@ pub enum TemplateError {
     /// The messages cannot be rendered with any template.
     #[error("{0}")]
     Messages(String),
+    /// A variable would have no effect.
+    #[error("{problem}")]
+    Variable {
+        /// Its name.
+        name: String,
+        /// What is wrong and what would work.
+        problem: String,
+    },
     /// The model file's template has the wrong kind.
     #[error(transparent)]
     Metadata(#[from] MetadataError),
@@ -101,6 +135,8 @@ pub enum TemplateError {
 pub struct ChatTemplate {
     source: String,
     engine: Engine,
+    /// The variables that the template reads beyond those that are given.
+    reads: BTreeSet<String>,
     guard: Arc<ControlGuard>,
     bos: Value,
     eos: Value,
@@ -122,9 +158,13 @@ impl ChatTemplate {
                 Value::from(String::from_utf8_lossy(tokenizer.token_bytes(id)).into_owned())
             })
         };
+        let engine = Engine::compile(source)?;
+        let mut reads = engine.variables()?;
+        reads.retain(|name| !GIVEN.contains(&name.as_str()));
         Ok(Self {
             source: source.to_owned(),
-            engine: Engine::compile(source)?,
+            engine,
+            reads,
             guard: tokenizer.guard(),
             bos: text(tokenizer.bos()),
             eos: text(tokenizer.eos()),
@@ -158,17 +198,26 @@ impl ChatTemplate {
         &self.source
     }
 
+    /// The variables that change what the template writes, as far as their names tell.
+    pub fn variables(&self) -> impl Iterator<Item = &str> {
+        self.reads.iter().map(String::as_str)
+    }
+
     /// Renders a conversation.
     ///
     /// # Errors    [`TemplateError::Raised`] if the template refuses it, [`TemplateError::Messages`]
-    /// if a role is not a plain word or there is too much text, [`TemplateError::Broken`] if a limit is exceeded
+    /// if a role is not a plain word, there is too much text or the last message cannot be continued,
+    /// [`TemplateError::Variable`] if the template does not read a variable,
+    /// [`TemplateError::Broken`] if a limit is exceeded
     pub fn render(
         &self,
         messages: &[ChatMessage],
         options: &RenderOptions,
     ) -> Result<RenderedPrompt, TemplateError> {
-        check_length(messages)?;
-        let sentinel = self.sentinel(messages)?;
+        self.check_variables(&options.variables)?;
+        check_length(messages, &options.variables)?;
+        let sentinel = self.sentinel(messages, &options.variables)?;
+        let last = messages.last();
         let messages: Vec<Value> = messages
             .iter()
             .enumerate()
@@ -178,22 +227,83 @@ impl ChatTemplate {
                 Ok(context! { role => message.role.as_str(), content => content })
             })
             .collect::<Result<_, TemplateError>>()?;
-        let text = self.engine.render(context! {
+        let variables = options.variables.iter();
+        let variables =
+            variables.map(|(name, value)| (name.as_str(), self.guarded(value, sentinel)));
+        let mut text = self.engine.render(context! {
             messages => messages,
             add_generation_prompt => options.add_generation_prompt,
+            continue_final_message => options.continue_final_message,
             bos_token => self.bos.clone(),
             eos_token => self.eos.clone(),
             tools => (),
             documents => (),
+            ..Value::from_pairs(variables)
         })?;
+        if let Some(last) = last.filter(|_| options.continue_final_message) {
+            let content = self.guard.guard(&last.content, sentinel);
+            text.truncate(end_of(&content, &text)?);
+        }
         Ok(RenderedPrompt { text, sentinel })
     }
 
+    /// A value whose texts cannot become control tokens.
+    fn guarded(&self, value: &serde_json::Value, sentinel: char) -> Value {
+        use serde_json::Value as Json;
+        match value {
+            Json::Null => Value::from(()),
+            Json::Bool(value) => Value::from(*value),
+            Json::Number(number) => match (number.as_i64(), number.as_u64()) {
+                (Some(value), _) => Value::from(value),
+                (_, Some(value)) => Value::from(value),
+                _ => Value::from(number.as_f64()),
+            },
+            Json::String(text) => Value::from(self.guard.guard(text, sentinel)),
+            Json::Array(items) => items
+                .iter()
+                .map(|item| self.guarded(item, sentinel))
+                .collect(),
+            Json::Object(entries) => Value::from_pairs(entries.iter().map(|(name, value)| {
+                let name = self.guard.guard(name, sentinel);
+                (name, self.guarded(value, sentinel))
+            })),
+        }
+    }
+
+    fn check_variables(
+        &self,
+        variables: &BTreeMap<String, serde_json::Value>,
+    ) -> Result<(), TemplateError> {
+        let Some(name) = variables.keys().find(|name| !self.reads.contains(*name)) else {
+            return Ok(());
+        };
+        let shown: String = name.chars().take(MAX_ROLE).collect();
+        let problem = if GIVEN.contains(&name.as_str()) {
+            format!("`{shown}` is given by the server; send it as a field of its own")
+        } else if self.reads.is_empty() {
+            format!("this model's chat template does not read `{shown}`, nor any other variable")
+        } else {
+            let known: Vec<&str> = self.variables().collect();
+            let known = known.join(", ");
+            format!("this model's chat template does not read `{shown}`; it reads {known}")
+        };
+        Err(TemplateError::Variable {
+            name: shown,
+            problem,
+        })
+    }
+
     /// A character that occurs nowhere in the input: one of those that Unicode sets aside.
-    fn sentinel(&self, messages: &[ChatMessage]) -> Result<char, TemplateError> {
+    fn sentinel(
+        &self,
+        messages: &[ChatMessage],
+        variables: &BTreeMap<String, serde_json::Value>,
+    ) -> Result<char, TemplateError> {
+        let variables: Vec<String> = variables.values().map(ToString::to_string).collect();
         ('\u{fdd0}'..='\u{fdef}')
             .find(|&candidate| {
                 !self.source.contains(candidate)
+                    && !variables.iter().any(|value| value.contains(candidate))
                     && !messages
                         .iter()
                         .any(|message| message.content.contains(candidate))
@@ -208,14 +318,40 @@ impl ChatTemplate {
 }
 
 /// What is longer than any prompt is refused before a template is blamed for it.
-fn check_length(messages: &[ChatMessage]) -> Result<(), TemplateError> {
-    let length: usize = messages.iter().map(|message| message.content.len()).sum();
+fn check_length(
+    messages: &[ChatMessage],
+    variables: &BTreeMap<String, serde_json::Value>,
+) -> Result<(), TemplateError> {
+    let contents = messages.iter().map(|message| message.content.len());
+    let values = variables.values().map(|value| value.to_string().len());
+    let length: usize = contents.chain(values).sum();
     if length <= MAX_OUTPUT {
         return Ok(());
     }
     Err(TemplateError::Messages(format!(
         "the conversation has {length} bytes, allowed are {MAX_OUTPUT}; shorten it"
     )))
+}
+
+/// Where a message's content, which templates may trim, ends in what they wrote.
+fn end_of(content: &str, text: &str) -> Result<usize, TemplateError> {
+    let trimmed = content.trim();
+    let found = text.rfind(trimmed).filter(|_| !trimmed.is_empty());
+    let start = found.ok_or_else(|| {
+        let problem = if trimmed.is_empty() {
+            "the last message is empty; there is nothing to continue"
+        } else {
+            "the model's chat template changes the last message; it cannot be continued"
+        };
+        TemplateError::Messages(problem.to_owned())
+    })?;
+    let whole = content.trim_start();
+    let kept = if text[start..].starts_with(whole) {
+        whole
+    } else {
+        trimmed
+    };
+    Ok(start + kept.len())
 }
 
 /// Templates put roles next to control-token text; only plain words cannot complete one.

@@ -5,9 +5,7 @@ use crate::tokenizer::ControlText;
 use crate::tokenizer::testing;
 
 const CHATML: &str = "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
-const OPTIONS: RenderOptions = RenderOptions {
-    add_generation_prompt: true,
-};
+const OPTIONS: RenderOptions = RenderOptions::for_answer();
 
 fn message(role: &str, content: &str) -> ChatMessage {
     ChatMessage {
@@ -313,4 +311,100 @@ proptest! {
             );
         }
     }
+}
+
+const THINKING: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content | trim }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% if enable_thinking is defined and enable_thinking is false %}<think></think>{% endif %}{{ style }}{% endif %}";
+
+fn with_options(
+    options: &RenderOptions,
+    contents: &[&str],
+) -> Result<RenderedPrompt, TemplateError> {
+    let tokenizer = testing::byte_level(&["<|im_start|>", "<|im_end|>"], &[]);
+    let messages: Vec<_> = contents
+        .iter()
+        .map(|content| message("user", content))
+        .collect();
+    ChatTemplate::new(THINKING, &tokenizer)?.render(&messages, options)
+}
+
+fn setting(name: &str, value: serde_json::Value) -> RenderOptions {
+    RenderOptions {
+        variables: [(name.to_owned(), value)].into(),
+        ..RenderOptions::for_answer()
+    }
+}
+
+#[test]
+fn variables_reach_the_template_and_no_others_are_taken() {
+    let text = |options: &RenderOptions| with_options(options, &["hi"]).map(|prompt| prompt.text());
+    let plain = text(&OPTIONS).unwrap();
+    let quick = text(&setting("enable_thinking", false.into())).unwrap();
+    assert_eq!(quick, format!("{plain}<think></think>"));
+    let styled = text(&setting("style", serde_json::json!({"a": [1, null, 0.5]})));
+    let styled = styled.unwrap();
+    assert!(styled.ends_with("{'a': [1, None, 0.5]}"), "{styled}");
+    for (name, said) in [
+        ("thinking", "it reads enable_thinking, style"),
+        ("messages", "a field of its own"),
+        ("raise_exception", "does not read"),
+    ] {
+        let error = text(&setting(name, true.into())).unwrap_err();
+        assert!(matches!(error, TemplateError::Variable { .. }), "{error:?}");
+        assert!(error.to_string().contains(said), "{error}");
+    }
+}
+
+#[test]
+fn a_variable_cannot_become_a_control_token() {
+    let tokenizer = testing::byte_level(&["<|im_start|>", "<|im_end|>"], &[]);
+    let template = ChatTemplate::new("{{ style }}{{ more.a[0] }}", &tokenizer).unwrap();
+    let options = RenderOptions {
+        variables: [
+            ("style".to_owned(), "<|im_end|>".into()),
+            (
+                "more".to_owned(),
+                serde_json::json!({"a": ["<|im_start|>"]}),
+            ),
+        ]
+        .into(),
+        ..RenderOptions::default()
+    };
+    let rendered = template.render(&[message("user", "x")], &options).unwrap();
+    assert_eq!(rendered.text(), "<|im_end|><|im_start|>");
+    let tokens = tokenizer.encode_rendered(&rendered).unwrap();
+    let plain = tokenizer
+        .encode(&rendered.text(), ControlText::AsText)
+        .unwrap();
+    assert_eq!(tokens, plain);
+}
+
+#[test]
+fn the_last_message_is_continued() {
+    let options = RenderOptions {
+        continue_final_message: true,
+        ..RenderOptions::default()
+    };
+    for (content, kept) in [
+        ("the boat is", "the boat is"),
+        // Trimmed by the template.
+        ("  the boat is \n", "the boat is"),
+        ("is <|im_end|> is", "is <|im_end|> is"),
+    ] {
+        let text = with_options(&options, &["is", content]).unwrap().text();
+        let start = "<|im_start|>user\nis<|im_end|>\n<|im_start|>user\n";
+        assert_eq!(text, format!("{start}{kept}"));
+    }
+    for (content, said) in [(" ", "empty"), ("", "empty")] {
+        let error = with_options(&options, &[content]).unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
+    }
+    let tokenizer = testing::byte_level(&["<|im_start|>"], &[]);
+    let shouting = ChatTemplate::new("{{ messages[0].content | upper }}", &tokenizer).unwrap();
+    let error = shouting.render(&[message("user", "boat")], &options);
+    assert!(
+        error
+            .unwrap_err()
+            .to_string()
+            .contains("changes the last message")
+    );
 }

@@ -357,9 +357,7 @@ fn text_that_looks_like_a_control_token_stays_text_in_a_template() {
             role: "user".to_owned(),
             content: content.to_owned(),
         };
-        let options = crate::RenderOptions {
-            add_generation_prompt: true,
-        };
+        let options = crate::RenderOptions::for_answer();
         tokenizer
             .encode_rendered(&template.render(&[message], &options).unwrap())
             .unwrap()

@@ -224,9 +224,22 @@ impl Tokenizer {
 
     /// The tokens of a raw prompt, after the beginning-of-sequence token if the model wants one.
     pub fn encode_prompt(&self, text: &str) -> Result<Vec<TokenId>, TokenizeError> {
+        self.encode_prompt_with(text, ControlText::AsText)
+    }
+
+    /// The same, control-token text as the caller says.
+    pub fn encode_prompt_with(
+        &self,
+        text: &str,
+        control: ControlText,
+    ) -> Result<Vec<TokenId>, TokenizeError> {
+        let special = match control {
+            ControlText::AsText => &self.user_defined,
+            ControlText::Parse => &self.all_special,
+        };
         let mut out = Output::default();
         out.tokens.extend(self.bos.filter(|_| self.adds_bos));
-        self.encode_into(text, &self.user_defined, &mut out)?;
+        self.encode_into(text, special, &mut out)?;
         Ok(out.tokens)
     }
 
@@ -266,11 +279,18 @@ impl Tokenizer {
     /// The text of a whole token sequence: lossy where bytes are not UTF-8, without hidden tokens,
     /// and without the space that encoding put before the first word.
     pub fn decode(&self, tokens: &[TokenId]) -> String {
-        let text = detokenizer::decode(self, tokens);
-        if self.adds_space && text.starts_with(' ') {
-            text[1..].to_owned()
-        } else {
-            text
+        self.without_added_space(detokenizer::decode(self, tokens))
+    }
+
+    /// The same with hidden tokens as they are spelled: what a prompt of these tokens looks like.
+    pub fn spell(&self, tokens: &[TokenId]) -> String {
+        self.without_added_space(detokenizer::spell(self, tokens))
+    }
+
+    fn without_added_space(&self, text: String) -> String {
+        match text.strip_prefix(' ') {
+            Some(rest) if self.adds_space => rest.to_owned(),
+            _ => text,
         }
     }
 

@@ -140,6 +140,7 @@ fn smollm2_conversations_are_encoded_as_their_text_is_parsed() {
         };
         let options = RenderOptions {
             add_generation_prompt: true,
+            ..RenderOptions::default()
         };
         template.render(&[message], &options).unwrap()
     };

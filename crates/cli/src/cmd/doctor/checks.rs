@@ -175,9 +175,7 @@ impl Subject<'_> {
             role: "user".to_owned(),
             content: "Hello".to_owned(),
         }];
-        let options = RenderOptions {
-            add_generation_prompt: true,
-        };
+        let options = RenderOptions::for_answer();
         let rendered = match template.render(&messages, &options) {
             Ok(rendered) => rendered,
             Err(error) => return Outcome::Wrong(error.to_string()),

@@ -87,9 +87,7 @@ fn encode(
 ) -> Result<Vec<TokenId>, Failure> {
     match (&model.template, messages.last()) {
         (Some(template), _) if !raw => {
-            let options = RenderOptions {
-                add_generation_prompt: true,
-            };
+            let options = RenderOptions::for_answer();
             Ok(model
                 .tokenizer
                 .encode_rendered(&template.render(messages, &options)?)?)

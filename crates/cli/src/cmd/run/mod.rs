@@ -179,9 +179,7 @@ fn encode(model: &LoadedModel, prompt: &str, raw: bool) -> Result<Vec<TokenId>, 
                 role: "user".to_owned(),
                 content: prompt.to_owned(),
             };
-            let options = RenderOptions {
-                add_generation_prompt: true,
-            };
+            let options = RenderOptions::for_answer();
             let rendered = template.render(&[message], &options)?;
             Ok(model.tokenizer.encode_rendered(&rendered)?)
         }

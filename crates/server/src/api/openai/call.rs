@@ -113,6 +113,7 @@ impl Call {
                         choice,
                         ..options.sampling.clone()
                     },
+                    edits: Arc::clone(&options.edits),
                     stop: options.stop.clone(),
                     logprobs,
                     cache_salt: options.cache_salt.clone(),
@@ -140,6 +141,19 @@ impl Call {
         })
     }
 
+    pub(crate) fn model(&self) -> &ServedModel {
+        &self.model
+    }
+
+    /// One request of each prompt.
+    pub(crate) fn prompts(&self) -> impl Iterator<Item = &GenerationRequest> {
+        let firsts = self
+            .asks
+            .iter()
+            .step_by(self.options.choices.max(1) as usize);
+        firsts.map(|ask| &ask.request)
+    }
+
     /// Hands the call to the engine.
     pub(crate) fn submit(
         self,
@@ -149,6 +163,7 @@ impl Call {
         let context = Context {
             model: self.model,
             stops: self.options.stops.clone(),
+            shows_stop: self.options.shows_stop,
             metrics: Arc::clone(state.metrics()),
             clock: Arc::clone(state.clock()),
             arrived,

@@ -5,15 +5,13 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use forthwith_core::request::MAX_LOGPROBS;
-use forthwith_core::units::TokenId;
-use forthwith_text::RenderOptions;
 use serde::{Deserialize, Serialize};
 
 use super::body::Body;
 use super::call::{Call, Closing, Frame, Naming, StreamUsage, Usage, json};
-use super::fields::{CHAT, GENERATION};
+use super::conversation::Conversation;
+use super::fields::{CHAT, CONVERSATION, GENERATION};
 use super::logprobs::ChatLogprobs;
-use super::messages::{self, Message};
 use super::options::{Options, Written};
 use super::wire::Whole;
 use crate::answers::{Answers, Matched, Piece, Totals};
@@ -33,7 +31,6 @@ const NAMING: Naming = Naming {
 /// The endpoint's own fields.
 #[derive(Debug, Deserialize)]
 struct Own {
-    messages: Vec<Message>,
     logprobs: Option<bool>,
     top_logprobs: Option<Whole>,
 }
@@ -120,30 +117,16 @@ pub(crate) async fn create(
     Ok(Json(whole).into_response())
 }
 
-fn prepare(state: &AppState, bytes: &Bytes) -> Result<Call, ApiError> {
+pub(super) fn prepare(state: &AppState, bytes: &Bytes) -> Result<Call, ApiError> {
     state.ready()?;
-    let body = Body::check(bytes, &[GENERATION, CHAT])?;
+    let body = Body::check(bytes, &[GENERATION, CHAT, CONVERSATION])?;
     let written: Written = body.read()?;
     let own: Own = body.read()?;
     let model = state.model(written.model.as_deref())?;
     let logprobs = own.alternatives()?;
     let options = written.understood(&model, state.stamps())?;
-    let prompt = render(&model, own.messages)?;
+    let prompt = body.read::<Conversation>()?.tokens(&model)?;
     Call::new(state, model, &NAMING, (options, logprobs), &[prompt])
-}
-
-fn render(model: &ServedModel, messages: Vec<Message>) -> Result<Vec<TokenId>, ApiError> {
-    let conversation = messages::conversation(messages)?;
-    let template = model.template.as_ref().ok_or_else(|| {
-        let message = "this model has no chat template; use /v1/completions";
-        ApiError::field("messages", message).coded("no_chat_template")
-    })?;
-    let options = RenderOptions {
-        add_generation_prompt: true,
-    };
-    let rendered = template.render(&conversation, &options)?;
-    let tokens = model.tokenizer.encode_rendered(&rendered);
-    tokens.map_err(|error| ApiError::from(error).renamed("prompt", "messages"))
 }
 
 impl Own {

@@ -178,7 +178,7 @@ pub(crate) async fn create(
 }
 
 /// The call, and the text to repeat before each prompt's answers.
-fn prepare(state: &AppState, bytes: &Bytes) -> Result<(Call, Vec<String>), ApiError> {
+pub(super) fn prepare(state: &AppState, bytes: &Bytes) -> Result<(Call, Vec<String>), ApiError> {
     state.ready()?;
     let body = Body::check(bytes, &[GENERATION, COMPLETIONS])?;
     let written: Written = body.read()?;

@@ -56,7 +56,12 @@ pub(crate) const GENERATION: &Table = &[
     ("seed", Works),
     ("stop", Works),
     ("stop_token_ids", Works),
+    ("include_stop_str_in_output", Works),
     ("ignore_eos", Works),
+    ("logit_bias", Works),
+    ("allowed_token_ids", Works),
+    ("min_tokens", Works),
+    ("n_predict", Works),
     ("n", Works),
     ("stream", Works),
     ("stream_options", Works),
@@ -72,19 +77,15 @@ pub(crate) const GENERATION: &Table = &[
     ("request_id", Label),
     ("store", FALSE),
     ("service_tier", Only(&["\"auto\"", "\"default\""])),
-    ("logit_bias", EMPTY_OBJECT),
     ("response_format", Only(&["{\"type\":\"text\"}"])),
     ("best_of", ONE),
     ("use_beam_search", FALSE),
     ("length_penalty", ONE),
     ("early_stopping", FALSE),
-    ("min_tokens", ZERO),
-    ("include_stop_str_in_output", FALSE),
     ("skip_special_tokens", TRUE),
     ("spaces_between_special_tokens", Only(&["true", "false"])),
     ("truncate_prompt_tokens", ABSENT),
     ("prompt_logprobs", ABSENT),
-    ("allowed_token_ids", ABSENT),
     ("bad_words", EMPTY_LIST),
     ("return_token_ids", FALSE),
     ("return_tokens_as_token_ids", FALSE),
@@ -96,7 +97,6 @@ pub(crate) const GENERATION: &Table = &[
     ("logits_processors", EMPTY_LIST),
     ("kv_transfer_params", ABSENT),
     ("vllm_xargs", EMPTY_OBJECT),
-    ("n_predict", ABSENT),
     ("cache_prompt", TRUE),
     ("repeat_penalty", ONE),
     ("repeat_last_n", ABSENT),
@@ -126,13 +126,24 @@ pub(crate) const GENERATION: &Table = &[
     ("lora", EMPTY_LIST),
 ];
 
+/// How a conversation is worded, by every endpoint that takes one.
+pub(crate) const CONVERSATION: &Table = &[
+    ("messages", Works),
+    ("add_generation_prompt", Works),
+    ("continue_final_message", Works),
+    ("chat_template_kwargs", Works),
+    ("enable_thinking", Works),
+    ("tools", EMPTY_LIST),
+    ("documents", EMPTY_LIST),
+    ("chat_template", ABSENT),
+    ("mm_processor_kwargs", EMPTY_OBJECT),
+];
+
 /// What `/v1/chat/completions` understands besides.
 pub(crate) const CHAT: &Table = &[
-    ("messages", Works),
     ("max_completion_tokens", Works),
     ("logprobs", Works),
     ("top_logprobs", Works),
-    ("tools", EMPTY_LIST),
     ("tool_choice", Only(&["\"none\"", "\"auto\""])),
     ("parallel_tool_calls", Only(&["true", "false"])),
     ("functions", EMPTY_LIST),
@@ -146,14 +157,7 @@ pub(crate) const CHAT: &Table = &[
     ("web_search_options", ABSENT),
     ("prompt_cache_retention", ABSENT),
     ("echo", FALSE),
-    ("add_generation_prompt", TRUE),
-    ("continue_final_message", FALSE),
     ("add_special_tokens", FALSE),
-    ("documents", EMPTY_LIST),
-    ("chat_template", ABSENT),
-    ("chat_template_kwargs", EMPTY_OBJECT),
-    ("mm_processor_kwargs", EMPTY_OBJECT),
-    ("enable_thinking", ABSENT),
     ("include_reasoning", Only(&["true", "false"])),
 ];
 
@@ -166,6 +170,24 @@ pub(crate) const COMPLETIONS: &Table = &[
     ("add_special_tokens", TRUE),
     ("prompt_embeds", ABSENT),
 ];
+
+/// What `/tokenize` understands; `messages` and what belongs to them in place of a text.
+pub(crate) const TOKENIZE: &Table = &[
+    ("model", Works),
+    ("prompt", Works),
+    ("content", Works),
+    ("add_special_tokens", Works),
+    ("add_special", Works),
+    ("parse_special", Works),
+    ("with_pieces", Works),
+    ("return_token_strs", Works),
+];
+
+/// What `/detokenize` understands.
+pub(crate) const DETOKENIZE: &Table = &[("model", Works), ("tokens", Works)];
+
+/// What `/apply-template` understands beside the conversation.
+pub(crate) const APPLY_TEMPLATE: &Table = &[("model", Works)];
 
 /// What every endpoint for texts understands.
 pub(crate) const TEXTS: &Table = &[
@@ -311,8 +333,11 @@ mod tests {
     fn every_allowed_value_is_json() {
         let all = [
             GENERATION,
+            CONVERSATION,
             CHAT,
             COMPLETIONS,
+            TOKENIZE,
+            DETOKENIZE,
             TEXTS,
             EMBEDDINGS,
             RERANK,
@@ -334,6 +359,10 @@ mod tests {
     fn no_name_is_listed_twice_for_an_endpoint() {
         let pairs = [
             (GENERATION, CHAT),
+            (GENERATION, CONVERSATION),
+            (CHAT, CONVERSATION),
+            (TOKENIZE, CONVERSATION),
+            (APPLY_TEMPLATE, CONVERSATION),
             (GENERATION, COMPLETIONS),
             (TEXTS, EMBEDDINGS),
             (TEXTS, RERANK),
@@ -368,8 +397,12 @@ mod tests {
         let guide = include_str!("../../../../../docs/guide/http-api.md");
         let tables = [
             GENERATION,
+            CONVERSATION,
             CHAT,
             COMPLETIONS,
+            TOKENIZE,
+            DETOKENIZE,
+            APPLY_TEMPLATE,
             TEXTS,
             EMBEDDINGS,
             RERANK,

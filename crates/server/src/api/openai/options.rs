@@ -1,8 +1,10 @@
 //! The fields that chat and completions share, and what they mean for the engine.
 
-use forthwith_core::request::{SamplingParams, Scheduling, StopRules};
+use forthwith_core::request::{LogitEdits, SamplingParams, Scheduling, StopRules};
 use forthwith_core::units::TokenId;
 use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::wire::{Integer, Number, Strings, Whole};
@@ -34,7 +36,12 @@ pub(crate) struct Written {
     seed: Option<Integer>,
     stop: Option<Strings>,
     stop_token_ids: Option<Vec<u32>>,
+    include_stop_str_in_output: Option<bool>,
     ignore_eos: Option<bool>,
+    logit_bias: Option<BTreeMap<String, Number>>,
+    allowed_token_ids: Option<Vec<u32>>,
+    min_tokens: Option<Whole>,
+    n_predict: Option<Integer>,
     n: Option<Whole>,
     stream: Option<bool>,
     stream_options: Option<StreamOptions>,
@@ -66,10 +73,16 @@ pub(crate) struct Options {
     pub(crate) sampling: SamplingParams,
     /// The seed as the client wrote it, or the one that was drawn.
     pub(crate) seed: i128,
+    /// Whether the client wrote one.
+    pub(crate) seed_sent: bool,
+    /// What is changed about the logits.
+    pub(crate) edits: Arc<LogitEdits>,
     /// Token ids that end a choice.
     pub(crate) stop: StopRules,
     /// Strings that end a choice.
     pub(crate) stops: Vec<String>,
+    /// Whether the text ends after what stops it.
+    pub(crate) shows_stop: bool,
     /// Only calls with the same salt share cached prompts.
     pub(crate) cache_salt: Option<Vec<u8>>,
     /// Where the call stands among others.
@@ -92,6 +105,7 @@ impl Written {
         }
         let stream = self.stream.unwrap_or(false);
         let include_usage = self.include_usage(stream)?;
+        let seed_sent = self.seed.is_some();
         let seed = self
             .seed
             .map_or_else(|| stamps.seed().into(), |seed| seed.0);
@@ -100,9 +114,12 @@ impl Written {
             max_tokens: self.length()?,
             length_field: self.length_field(),
             sampling: self.sampling(&model.defaults, seed)?,
+            edits: Arc::new(self.edits()?),
             seed,
+            seed_sent,
             stop: self.stop_rules(model)?,
             stops: self.stop_strings()?,
+            shows_stop: self.include_stop_str_in_output.unwrap_or(false),
             scheduling: self.scheduling()?,
             cache_salt: self.cache_salt.map(String::into_bytes),
             stream,
@@ -122,7 +139,10 @@ impl Written {
     }
 
     fn length(&self) -> Result<Option<u64>, ApiError> {
-        let (old, new) = (self.max_tokens, self.max_completion_tokens);
+        let (old, new) = (
+            self.max_tokens.or(self.predict()?),
+            self.max_completion_tokens,
+        );
         if old.is_some() && new.is_some() && old != new {
             return Err(ApiError::field(
                 "max_tokens",
@@ -140,10 +160,34 @@ impl Written {
     }
 
     fn length_field(&self) -> &'static str {
-        match self.max_completion_tokens {
-            Some(_) => "max_completion_tokens",
-            None => "max_tokens",
+        match (self.max_completion_tokens, self.max_tokens, self.n_predict) {
+            (Some(_), ..) => "max_completion_tokens",
+            (None, None, Some(_)) => "n_predict",
+            _ => "max_tokens",
         }
+    }
+
+    /// llama.cpp's name for `max_tokens`; -1 is no limit but the context's.
+    fn predict(&self) -> Result<Option<Whole>, ApiError> {
+        const NAME: &str = "n_predict";
+        let Some(Integer(count)) = self.n_predict else {
+            return Ok(None);
+        };
+        let wanted = if count == -1 {
+            None
+        } else {
+            let Ok(count) = u64::try_from(count) else {
+                let message = format!("n_predict is {count}, allowed is -1 or 1 or more");
+                return Err(ApiError::field(NAME, message));
+            };
+            Some(Whole(count))
+        };
+        let others = self.max_tokens.or(self.max_completion_tokens);
+        if others.is_some() && others != wanted {
+            let message = "n_predict and max_tokens differ; send one of them";
+            return Err(ApiError::field(NAME, message));
+        }
+        Ok(wanted)
     }
 
     fn include_usage(&self, stream: bool) -> Result<bool, ApiError> {
@@ -230,6 +274,28 @@ impl Written {
                 Err(ApiError::field("top_k", message))
             }
         }
+    }
+
+    fn edits(&self) -> Result<LogitEdits, ApiError> {
+        let mut bias = Vec::new();
+        for (name, value) in self.logit_bias.iter().flatten() {
+            let id = name.parse::<u32>().map_err(|_| {
+                let message = "the names of logit_bias are token ids, as text";
+                ApiError::field("logit_bias", message)
+            })?;
+            bias.push((TokenId::new(id), value.0));
+        }
+        bias.sort_unstable_by_key(|&(id, _)| id);
+        if bias.windows(2).any(|pair| pair[0].0 == pair[1].0) {
+            let message = "logit_bias names a token twice; name it once";
+            return Err(ApiError::field("logit_bias", message));
+        }
+        let allowed = self.allowed_token_ids.as_ref();
+        Ok(LogitEdits {
+            bias,
+            allowed: allowed.map(|ids| ids.iter().copied().map(TokenId::new).collect()),
+            min_tokens: self.min_tokens.map_or(0, |least| least.0),
+        })
     }
 
     fn stop_rules(&self, model: &ServedModel) -> Result<StopRules, ApiError> {

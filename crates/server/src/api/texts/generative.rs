@@ -217,9 +217,7 @@ fn prompt(model: &ServedModel, instruction: &str, text: &str) -> Result<Vec<Toke
         role: "user".to_owned(),
         content,
     };
-    let options = RenderOptions {
-        add_generation_prompt: true,
-    };
+    let options = RenderOptions::for_answer();
     let rendered = template.render(&[message], &options)?;
     Ok(model.tokenizer.encode_rendered(&rendered)?)
 }
