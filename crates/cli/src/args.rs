@@ -3,9 +3,11 @@
 //! These types hold what was written; `None` is "not said". Nothing else in the program reads
 //! the environment.
 
+mod access;
 mod bench;
 mod texts;
 
+pub(crate) use access::AccessArgs;
 pub(crate) use bench::{BenchArgs, BenchCommand, BenchEngineArgs};
 pub(crate) use texts::{ClassifyArgs, EmbedArgs, RerankArgs, TextArgs, VectorArgs};
 
@@ -213,7 +215,7 @@ pub(crate) struct RunArgs {
 Examples:
   forthwith serve
   forthwith serve --model smollm2 --model ./other.gguf --port 9000
-  forthwith serve --host 0.0.0.0 --context 4096 --kv-memory 2GiB --max-running 32
+  forthwith serve --host 0.0.0.0 --api-key-file keys.txt --context 4096 --max-running 32
 
   curl http://127.0.0.1:8080/v1/chat/completions -H 'content-type: application/json' \\
     -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'")]
@@ -260,6 +262,8 @@ pub(crate) struct ServeArgs {
     pub(crate) sampling_defaults: SamplingDefaults,
     #[command(flatten)]
     pub(crate) vectors: VectorArgs,
+    #[command(flatten)]
+    pub(crate) access: AccessArgs,
     #[command(flatten)]
     pub(crate) schedule: ScheduleArgs,
     #[command(flatten)]

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use forthwith_core::units::Bytes;
 
+use crate::access::AccessRules;
+
 /// Where to listen, and the limits a client meets before its request reaches an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerConfig {
@@ -31,6 +33,8 @@ pub struct ServerConfig {
     pub tokenizer_threads: usize,
     /// How many threads carry connections.
     pub worker_threads: usize,
+    /// Who may ask, and by which name.
+    pub access: AccessRules,
 }
 
 impl Default for ServerConfig {
@@ -47,6 +51,7 @@ impl Default for ServerConfig {
             drain_timeout: Duration::from_secs(30),
             tokenizer_threads: 2,
             worker_threads: 2,
+            access: AccessRules::default(),
         }
     }
 }

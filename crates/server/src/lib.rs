@@ -1,6 +1,6 @@
 //! HTTP in front of the engine: wire types, routes, streaming, metrics, and nothing of models.
 //!
-//! A request travels: [`extract`] reads the body within its limits, an endpoint under [`api`]
+//! A request travels: [`access`] checks who asks, [`extract`] reads the body within its limits, an endpoint under [`api`]
 //! turns JSON into requests for the engine on a worker thread, [`answers`] carries tokens back as
 //! text, [`sse`] or a plain answer writes them down. The engine's thread is crossed twice: in by
 //! `EngineHandle::submit`, out by an event channel.
@@ -24,6 +24,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod access;
 mod answers;
 mod api;
 mod config;
@@ -40,6 +41,7 @@ mod sse;
 mod state;
 mod texts;
 
+pub use access::{AccessRules, ApiKeys, KeyFileError};
 pub use config::ServerConfig;
 pub use identity::Identity;
 pub use in_process::{InProcess, Refused};

@@ -4,10 +4,12 @@ use std::any::Any;
 
 use axum::Router;
 use axum::http::{Method, StatusCode, Uri};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use tower_http::catch_panic::CatchPanicLayer;
 
+use crate::access;
 use crate::api::native::{health, tokens};
 use crate::api::openai::{chat, completions, embeddings, models, render};
 use crate::api::texts::{classify, rerank, score};
@@ -19,6 +21,8 @@ use crate::state::AppState;
 pub fn router(state: AppState) -> Router {
     Router::new()
         .route("/health", get(health::show))
+        .route("/ready", get(health::show))
+        .route("/live", get(health::live))
         .route("/metrics", get(metrics::show))
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*id}", get(models::show))
@@ -37,7 +41,8 @@ pub fn router(state: AppState) -> Router {
         .route("/rerank", post(rerank::create))
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
-        // Keys, hosts and origins are checked by layers here, outside every route and fallback.
+        // Outside every route and fallback.
+        .layer(from_fn_with_state(state.clone(), access::check))
         .layer(CatchPanicLayer::custom(after_panic))
         .with_state(state)
 }

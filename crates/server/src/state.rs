@@ -8,6 +8,7 @@ use axum::http::StatusCode;
 use forthwith_core::clock::Clock;
 use tokio::sync::Semaphore;
 
+use crate::access::{AccessRules, Caller};
 use crate::config::ServerConfig;
 use crate::error::ApiError;
 use crate::loader::ServedModel;
@@ -50,7 +51,7 @@ pub(crate) type Models = Arc<OnceLock<Vec<Arc<ServedModel>>>>;
 
 /// The state behind every route; cheap to clone.
 #[derive(Clone)]
-pub struct AppState(Arc<Shared>);
+pub struct AppState(Arc<Shared>, Caller);
 
 struct Shared {
     models: Models,
@@ -61,13 +62,15 @@ struct Shared {
     tokenizing: Arc<Semaphore>,
     max_body: usize,
     body_timeout: Duration,
+    access: AccessRules,
+    local: bool,
 }
 
 impl AppState {
     /// A server that is still loading.
     pub fn new(config: &ServerConfig, clock: Arc<dyn Clock>, stamps: Box<dyn Stamps>) -> Self {
         let models = Models::default();
-        Self(Arc::new(Shared {
+        let shared = Shared {
             metrics: Arc::new(Metrics::new(Arc::clone(&models))),
             models,
             draining: AtomicBool::new(false),
@@ -76,7 +79,29 @@ impl AppState {
             tokenizing: Arc::new(Semaphore::new(config.tokenizer_threads.max(1))),
             max_body: usize::try_from(config.max_body.get()).unwrap_or(usize::MAX),
             body_timeout: config.body_timeout,
-        }))
+            access: config.access.clone(),
+            local: config.host.is_loopback(),
+        };
+        Self(Arc::new(shared), Caller::default())
+    }
+
+    /// The same for this caller.
+    pub(crate) fn on_behalf_of(&self, caller: Caller) -> Self {
+        Self(Arc::clone(&self.0), caller)
+    }
+
+    /// Whom the request comes from.
+    pub(crate) fn caller(&self) -> &Caller {
+        &self.1
+    }
+
+    pub(crate) fn access(&self) -> &AccessRules {
+        &self.0.access
+    }
+
+    /// Whether only this machine can reach the server.
+    pub(crate) fn is_local(&self) -> bool {
+        self.0.local
     }
 
     /// Opens the gate: the models answer from now on.

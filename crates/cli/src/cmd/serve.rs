@@ -1,6 +1,6 @@
 //! The `serve` subcommand.
 
-use crate::args::{SamplingDefaults, ServeArgs, SharedArgs};
+use crate::args::{AccessArgs, SamplingDefaults, ServeArgs, SharedArgs};
 use crate::error::Failure;
 use crate::load::{LoadSettings, LoadedModel, load};
 use crate::printable::say;
@@ -9,7 +9,9 @@ use crate::schedule::Schedule;
 use crate::select::Compute;
 use forthwith_core::request::SamplingParams;
 use forthwith_hub::{Hub, Progress as _};
-use forthwith_server::{Identity, Loader, Purpose, ServeError, ServedModel, ServerConfig, bind};
+use forthwith_server::{
+    AccessRules, ApiKeys, Identity, Loader, Purpose, ServeError, ServedModel, ServerConfig, bind,
+};
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -19,6 +21,7 @@ pub(crate) fn run(args: &ServeArgs, shared: &SharedArgs) -> Result<(), Failure> 
     let config = ServerConfig {
         host: args.host,
         port: args.port,
+        access: access(&args.access)?,
         stall_timeout: schedule.stall_timeout(),
         ..ServerConfig::default()
     };
@@ -48,6 +51,7 @@ pub(crate) fn run(args: &ServeArgs, shared: &SharedArgs) -> Result<(), Failure> 
         server.address()
     ));
     say(format_args!("requests: {requests}"));
+    say_who_may_ask(args, &config.access.keys);
     let ready = |address| say(format_args!("ready on http://{address}"));
     let failure = |error| match (error, failed.get()) {
         (ServeError::Load(_), Some(failure)) => Failure::clone(failure),
@@ -55,6 +59,29 @@ pub(crate) fn run(args: &ServeArgs, shared: &SharedArgs) -> Result<(), Failure> 
         (other, _) => Failure::failed(other),
     };
     server.run(Box::new(loader), ready).map_err(failure)
+}
+
+fn access(args: &AccessArgs) -> Result<AccessRules, Failure> {
+    let keys = args.api_key_file.as_deref().map(ApiKeys::read);
+    Ok(AccessRules {
+        keys: keys
+            .transpose()
+            .map_err(Failure::bad_input)?
+            .unwrap_or_default(),
+        hosts: args.allowed_host.clone(),
+    })
+}
+
+fn say_who_may_ask(args: &ServeArgs, keys: &ApiKeys) {
+    if let Some(file) = &args.access.api_key_file {
+        let (count, file) = (keys.len(), file.display());
+        say(format_args!("access: {count} API keys from {file}"));
+    } else if !args.host.is_loopback() {
+        say(format_args!(
+            "access: warning: whoever reaches {} may ask; --api-key-file FILE limits that",
+            args.host
+        ));
+    }
 }
 
 /// Loads the models of the command line while the server already answers `/health`.

@@ -1,6 +1,7 @@
 //! The router in one process, over the toy model.
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+mod access;
 mod bytes;
 mod cancel;
 mod chat;

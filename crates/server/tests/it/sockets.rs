@@ -101,13 +101,13 @@ pub(crate) fn exchange(address: SocketAddr, request: &str) -> String {
 pub(crate) fn get(address: SocketAddr, path: &str) -> String {
     exchange(
         address,
-        &format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"),
+        &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"),
     )
 }
 
 pub(crate) fn post(body: &str) -> String {
     format!(
-        "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
          Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     )

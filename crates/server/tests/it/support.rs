@@ -305,11 +305,16 @@ impl Client {
 
 /// A state whose models are still to come.
 pub(crate) fn loading() -> AppState {
+    state_with(&ServerConfig {
+        body_timeout: Duration::from_secs(5),
+        ..ServerConfig::default()
+    })
+}
+
+/// The same with another configuration.
+pub(crate) fn state_with(config: &ServerConfig) -> AppState {
     AppState::new(
-        &ServerConfig {
-            body_timeout: Duration::from_secs(5),
-            ..ServerConfig::default()
-        },
+        config,
         Arc::new(ManualClock::default()),
         Box::new(FixedStamps),
     )

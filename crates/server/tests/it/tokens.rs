@@ -147,7 +147,7 @@ async fn a_rendered_call_says_what_it_would_run() {
 async fn wrong_bodies_are_refused_by_field() {
     let client = Client::with(None, Shape::default());
     for (path, body, param) in [
-        ("/tokenize", r#"{}"#, "prompt"),
+        ("/tokenize", "{}", "prompt"),
         ("/tokenize", r#"{"prompt":"a","content":"b"}"#, "prompt"),
         ("/tokenize", r#"{"prompt":7}"#, "prompt"),
         ("/tokenize", r#"{"prompt":"a","messages":[]}"#, "prompt"),
@@ -169,7 +169,7 @@ async fn wrong_bodies_are_refused_by_field() {
         ),
         ("/detokenize", r#"{"tokens":[1,99999999]}"#, "tokens"),
         ("/detokenize", r#"{"tokens":[-1]}"#, "tokens[0]"),
-        ("/detokenize", r#"{}"#, "tokens"),
+        ("/detokenize", "{}", "tokens"),
         ("/apply-template", r#"{"messages":[]}"#, "messages"),
         ("/v1/completions/render", r#"{"prompt":""}"#, "prompt"),
         (

@@ -1,4 +1,4 @@
-//! `GET /health`: 200 once answers are really given, 503 before, while draining, and while an engine
+//! `GET /live`: the process answers. `GET /health` and `/ready`: 200 once answers are really given, 503 before, while draining, and while an engine
 //! is stuck.
 
 use axum::Json;
@@ -12,6 +12,11 @@ use crate::state::AppState;
 #[derive(Serialize)]
 pub(crate) struct Health {
     status: &'static str,
+}
+
+/// 200 as long as the process answers at all.
+pub(crate) async fn live() -> Json<Health> {
+    Json(Health { status: "ok" })
 }
 
 /// Waits for nothing, so it answers at once whatever the engine does.

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use forthwith_core::request::{GenerationRequest, RequestError, RequestParts, SamplingParams};
+use forthwith_core::request::{
+    GenerationRequest, RequestError, RequestParts, SamplingParams, Scheduling,
+};
 use forthwith_core::units::TokenId;
 use serde::Serialize;
 
@@ -116,8 +118,11 @@ impl Call {
                     edits: Arc::clone(&options.edits),
                     stop: options.stop.clone(),
                     logprobs,
-                    cache_salt: options.cache_salt.clone(),
-                    scheduling: options.scheduling,
+                    cache_salt: state.caller().salt(options.cache_salt.clone()),
+                    scheduling: Scheduling {
+                        tenant: state.caller().tenant,
+                        ..options.scheduling
+                    },
                     ..RequestParts::new(tokens.clone())
                 };
                 let request = GenerationRequest::new(parts, model.limits);

@@ -2,7 +2,6 @@
 
 use axum::Json;
 use axum::body::Bytes;
-use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use forthwith_core::request::MAX_LOGPROBS;
 use serde::{Deserialize, Serialize};
@@ -14,6 +13,7 @@ use super::fields::{CHAT, CONVERSATION, GENERATION};
 use super::logprobs::ChatLogprobs;
 use super::options::{Options, Written};
 use super::wire::Whole;
+use crate::access::Asked;
 use crate::answers::{Answers, Matched, Piece, Totals};
 use crate::error::ApiError;
 use crate::extract::Payload;
@@ -95,7 +95,7 @@ struct ChunkDelta {
 
 /// Answers a conversation, plain or streamed.
 pub(crate) async fn create(
-    State(state): State<AppState>,
+    Asked(state): Asked,
     reader: Reader,
     Payload(bytes): Payload,
 ) -> Result<Response, ApiError> {

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::body::Bytes;
-use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use forthwith_core::request::MAX_LOGPROBS;
 use forthwith_core::units::TokenId;
@@ -22,6 +21,7 @@ use super::fields::{COMPLETIONS, GENERATION};
 use super::logprobs::{CompletionLogprobs, Offset};
 use super::options::{Options, Written};
 use super::wire::Whole;
+use crate::access::Asked;
 use crate::answers::{Answers, Matched, Piece, Totals};
 use crate::error::ApiError;
 use crate::extract::Payload;
@@ -161,7 +161,7 @@ struct Choice {
 
 /// Continues the prompts, plain or streamed.
 pub(crate) async fn create(
-    State(state): State<AppState>,
+    Asked(state): Asked,
     reader: Reader,
     Payload(bytes): Payload,
 ) -> Result<Response, ApiError> {

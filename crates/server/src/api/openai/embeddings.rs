@@ -2,7 +2,6 @@
 
 use axum::Json;
 use axum::body::Bytes;
-use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -12,6 +11,7 @@ use super::body::Body;
 use super::completions::Prompts;
 use super::fields::{EMBEDDINGS, TEXTS};
 use super::wire::Whole;
+use crate::access::Asked;
 use crate::api::texts::input::{Prepared, Settings, Usage};
 use crate::error::ApiError;
 use crate::extract::Payload;
@@ -69,7 +69,7 @@ enum Numbers {
 
 /// Computes the vectors of all texts.
 pub(crate) async fn create(
-    State(state): State<AppState>,
+    Asked(state): Asked,
     Payload(bytes): Payload,
 ) -> Result<Response, ApiError> {
     let arrived = state.clock().now();

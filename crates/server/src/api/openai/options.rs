@@ -73,8 +73,8 @@ pub(crate) struct Options {
     pub(crate) sampling: SamplingParams,
     /// The seed as the client wrote it, or the one that was drawn.
     pub(crate) seed: i128,
-    /// Whether the client wrote one.
-    pub(crate) seed_sent: bool,
+    /// The seed that the client wrote, if it did.
+    pub(crate) sent_seed: Option<i128>,
     /// What is changed about the logits.
     pub(crate) edits: Arc<LogitEdits>,
     /// Token ids that end a choice.
@@ -105,10 +105,8 @@ impl Written {
         }
         let stream = self.stream.unwrap_or(false);
         let include_usage = self.include_usage(stream)?;
-        let seed_sent = self.seed.is_some();
-        let seed = self
-            .seed
-            .map_or_else(|| stamps.seed().into(), |seed| seed.0);
+        let sent_seed = self.seed.map(|seed| seed.0);
+        let seed = sent_seed.unwrap_or_else(|| stamps.seed().into());
         Ok(Options {
             choices: self.choices()?,
             max_tokens: self.length()?,
@@ -116,7 +114,7 @@ impl Written {
             sampling: self.sampling(&model.defaults, seed)?,
             edits: Arc::new(self.edits()?),
             seed,
-            seed_sent,
+            sent_seed,
             stop: self.stop_rules(model)?,
             stops: self.stop_strings()?,
             shows_stop: self.include_stop_str_in_output.unwrap_or(false),

@@ -2,11 +2,11 @@
 //! running it. The body is that of the endpoint itself.
 
 use axum::Json;
-use axum::extract::State;
 use serde::Serialize;
 
 use super::call::Call;
 use super::{chat, completions};
+use crate::access::Asked;
 use crate::error::ApiError;
 use crate::extract::Payload;
 use crate::state::AppState;
@@ -53,7 +53,7 @@ struct Sampling {
 }
 
 pub(crate) async fn completions(
-    State(state): State<AppState>,
+    Asked(state): Asked,
     Payload(bytes): Payload,
 ) -> Result<Json<Rendered>, ApiError> {
     let job = move |state: &AppState| Ok(Rendered::of(&completions::prepare(state, &bytes)?.0));
@@ -61,7 +61,7 @@ pub(crate) async fn completions(
 }
 
 pub(crate) async fn chat(
-    State(state): State<AppState>,
+    Asked(state): Asked,
     Payload(bytes): Payload,
 ) -> Result<Json<Rendered>, ApiError> {
     let job = move |state: &AppState| Ok(Rendered::of(&chat::prepare(state, &bytes)?));
@@ -93,7 +93,7 @@ impl Rendered {
                 repetition_penalty: params.repetition_penalty,
                 frequency_penalty: params.frequency_penalty,
                 presence_penalty: params.presence_penalty,
-                seed: options.seed_sent.then_some(options.seed),
+                seed: options.sent_seed,
             },
             stop: options.stops.clone(),
             stop_token_ids: stops.map(|id| id.get()).collect(),

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::body::Bytes;
-use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use forthwith_core::units::TokenId;
 use serde::{Deserialize, Serialize};
 
 use super::generative::{self, LabelCall, LabelScore};
 use super::input::{Prepared, Settings, Usage};
+use crate::access::Asked;
 use crate::api::openai::body::Body;
 use crate::api::openai::completions::Prompts;
 use crate::api::openai::fields::{CLASSIFY, TEXTS};
@@ -95,7 +95,7 @@ struct Head {
 
 /// Labels all texts.
 pub(crate) async fn create(
-    State(state): State<AppState>,
+    Asked(state): Asked,
     Payload(bytes): Payload,
 ) -> Result<Response, ApiError> {
     let arrived = state.clock().now();

@@ -100,8 +100,13 @@ impl Settings {
         Ok(Self {
             model,
             most,
-            scheduling: written.scheduling()?,
-            cache_salt: written.cache_salt.map(String::into_bytes),
+            scheduling: Scheduling {
+                tenant: state.caller().tenant,
+                ..written.scheduling()?
+            },
+            cache_salt: state
+                .caller()
+                .salt(written.cache_salt.map(String::into_bytes)),
             field,
             truncated: Truncated::default(),
             inner: Vec::new(),

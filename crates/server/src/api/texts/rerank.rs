@@ -3,12 +3,12 @@
 
 use axum::Json;
 use axum::body::Bytes;
-use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 
 use super::input::{Prepared, Settings, Usage};
 use super::pairs::{Match, PairCall};
+use crate::access::Asked;
 use crate::api::openai::body::Body;
 use crate::api::openai::fields::{RERANK, TEXTS};
 use crate::api::openai::wire::Whole;
@@ -76,7 +76,7 @@ struct Wanted {
 
 /// Scores each document against the query, best first.
 pub(crate) async fn create(
-    State(state): State<AppState>,
+    Asked(state): Asked,
     Payload(bytes): Payload,
 ) -> Result<Response, ApiError> {
     let arrived = state.clock().now();

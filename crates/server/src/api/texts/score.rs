@@ -2,12 +2,12 @@
 
 use axum::Json;
 use axum::body::Bytes;
-use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 
 use super::input::{Prepared, Settings, Usage};
 use super::pairs::PairCall;
+use crate::access::Asked;
 use crate::api::openai::body::Body;
 use crate::api::openai::fields::{SCORE, TEXTS};
 use crate::api::openai::wire::Strings;
@@ -45,7 +45,7 @@ struct Entry {
 
 /// Scores one text against each of a list, or two lists pair by pair.
 pub(crate) async fn create(
-    State(state): State<AppState>,
+    Asked(state): Asked,
     Payload(bytes): Payload,
 ) -> Result<Response, ApiError> {
     let arrived = state.clock().now();
