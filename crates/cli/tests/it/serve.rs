@@ -3,6 +3,7 @@
 use super::server::{Server, greedy};
 use super::{forthwith, python, real_model};
 use serde_json::{Value, json};
+use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::process::Command;
 
@@ -35,6 +36,59 @@ fn the_toy_is_served() {
     assert_eq!(status, 404);
     assert!(serde_json::from_str::<Value>(&error).unwrap()["error"]["message"].is_string());
     assert!(server.metric("forthwith_generated_tokens_total") >= 12.0);
+}
+
+#[test]
+fn a_server_with_keys_answers_who_has_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keys");
+    let file = path.to_str().unwrap();
+    std::fs::write(&path, "ann sk-0123456789abcdef\n").unwrap();
+    let server = Server::start("toy", &["--api-key-file", file]);
+    let said = |line: &String| line.contains("access: 1 API keys from");
+    assert!(server.log.iter().any(said), "{:?}", server.log);
+    let get = |path: &str, more: &str| {
+        let mut stream = std::net::TcpStream::connect(&server.address).unwrap();
+        let lines = format!("GET {path} HTTP/1.1\r\n{more}connection: close\r\n\r\n");
+        stream.write_all(lines.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer.split(' ').nth(1).unwrap().to_owned()
+    };
+    let key = "authorization: Bearer sk-0123456789abcdef\r\n";
+    for (path, more, status) in [
+        ("/v1/models", String::new(), "401"),
+        ("/v1/models", format!("host: localhost\r\n{key}"), "200"),
+        ("/v1/models", format!("host: evil.test\r\n{key}"), "403"),
+        ("/live", "host: localhost\r\n".to_owned(), "200"),
+        ("/ready", "host: localhost\r\n".to_owned(), "200"),
+    ] {
+        let host = if more.is_empty() {
+            "host: localhost\r\n"
+        } else {
+            ""
+        };
+        assert_eq!(get(path, &format!("{host}{more}")), status, "{path} {more}");
+    }
+    std::fs::write(&path, "ann\n").unwrap();
+    let output = forthwith(folder.path())
+        .args([
+            "serve",
+            "--port",
+            "0",
+            "--model",
+            "toy",
+            "--api-key-file",
+            file,
+        ])
+        .output()
+        .unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(
+        error.contains("line 1: expected a label and a key"),
+        "{error}"
+    );
 }
 
 #[test]

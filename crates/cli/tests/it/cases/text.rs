@@ -135,6 +135,12 @@ fn odd_prompts_come_back(mut server: Server) {
     for prompts in noise.chunks(20).take(repeats(1)) {
         echoed(&server, prompts);
     }
+    for text in odd.iter().chain(&noise) {
+        let body = json!({"prompt": text, "add_special_tokens": false});
+        let tokens = server.post("/tokenize", &body)["tokens"].clone();
+        let back = server.post("/detokenize", &json!({ "tokens": tokens }));
+        assert_eq!(back["prompt"], json!(text), "{tokens}");
+    }
     for lone in [r"\ud83e", r"a\udc00b", r"\ud83e\ud83e"] {
         let body = format!(r#"{{"prompt": "{lone}", "max_tokens": 1}}"#);
         server.refused("/v1/completions", &body);
