@@ -15,12 +15,20 @@ pub struct LogitEdits {
     pub allowed: Option<Vec<TokenId>>,
     /// Tokens of the answer before one may come that ends it.
     pub min_tokens: u64,
+    /// Runs of tokens that the answer may not hold, none of them empty.
+    pub forbidden: Vec<Vec<TokenId>>,
+    /// So many tokens in a row may occur once in prompt and answer; 0 for any number of times.
+    pub no_repeat_ngram_size: u32,
 }
 
 impl LogitEdits {
     /// Whether there is anything to change after `generated` tokens of the answer.
     pub fn apply_after(&self, generated: usize) -> bool {
-        !self.bias.is_empty() || self.allowed.is_some() || self.forbids_end(generated)
+        !self.bias.is_empty()
+            || self.allowed.is_some()
+            || self.forbids_end(generated)
+            || !self.forbidden.is_empty()
+            || self.no_repeat_ngram_size > 0
     }
 
     /// Whether no token may come that ends the answer.
@@ -51,6 +59,17 @@ impl LogitEdits {
             .find(|(_, bias)| !(-100.0..=100.0).contains(bias))
         {
             return Err(out_of_range("logit_bias", bias, "-100 to 100"));
+        }
+        for run in &self.forbidden {
+            check_tokens("bad_words", run, limits)?;
+        }
+        if self.forbidden.len() > 2 * MAX_EDITS || self.forbidden.iter().any(Vec::is_empty) {
+            let count = format!("{} runs of tokens", self.forbidden.len());
+            return Err(out_of_range(
+                "bad_words",
+                &count,
+                "up to 2048, each of a token at least",
+            ));
         }
         if self.min_tokens > most {
             let allowed = "up to max_tokens";

@@ -128,7 +128,8 @@ impl Sampler {
             adjusted.extend_from_slice(logits);
             self.penalties
                 .apply(&mut adjusted, params, tokens, request.prompt().len());
-            edits::apply(&mut adjusted, edits, request.stop(), generated);
+            let prompt = request.prompt().len();
+            edits::apply(&mut adjusted, (edits, request.stop()), (tokens, prompt));
             let max = self.scan.look(&adjusted, crew);
             let token = max.and_then(|max| self.pick((&adjusted, max), params, tokens, crew));
             self.adjusted = adjusted;

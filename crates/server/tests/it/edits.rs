@@ -100,6 +100,34 @@ async fn an_answer_does_not_end_before_its_least_length() {
 }
 
 #[tokio::test]
+async fn words_are_kept_out_and_runs_occur_once() {
+    let client = Client::new();
+    let words = first_words(&client).await;
+    let without = format!(r#""max_tokens":1,"bad_words":["{}"]"#, words[0]);
+    assert_eq!(text(&client, &without).await, format!(" {}", words[1]));
+    let two = format!(
+        r#""max_tokens":1,"bad_words":["{}"," {}"]"#,
+        words[0], words[1]
+    );
+    assert_eq!(text(&client, &two).await, format!(" {}", words[2]));
+    let plain = text(&client, r#""max_tokens":5"#).await;
+    let once = text(&client, r#""max_tokens":5,"no_repeat_ngram_size":2"#).await;
+    let runs = |text: &str| -> Vec<String> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        words.windows(2).map(|run| run.join(" ")).collect()
+    };
+    let repeats = |text: &str| {
+        let mut all = runs(text);
+        let count = all.len();
+        all.sort_unstable();
+        all.dedup();
+        count - all.len()
+    };
+    assert!(repeats(&format!("the{plain}")) > 0, "{plain}");
+    assert_eq!(repeats(&format!("the{once}")), 0, "{once}");
+}
+
+#[tokio::test]
 async fn impossible_changes_are_refused() {
     let client = Client::new();
     for (fields, param) in [
@@ -112,6 +140,10 @@ async fn impossible_changes_are_refused() {
         (r#""allowed_token_ids":[99999999]"#, "allowed_token_ids"),
         (r#""min_tokens":9,"max_tokens":8"#, "min_tokens"),
         (r#""min_tokens":-1"#, "min_tokens"),
+        (r#""bad_words":[""]"#, "bad_words"),
+        (r#""bad_words":[" "]"#, "bad_words"),
+        (r#""bad_words":"x""#, "bad_words"),
+        (r#""no_repeat_ngram_size":-1"#, "no_repeat_ngram_size"),
         (r#""n_predict":-2"#, "n_predict"),
         (r#""n_predict":0"#, "n_predict"),
         (r#""n_predict":4,"max_tokens":5"#, "n_predict"),

@@ -154,7 +154,7 @@ async fn unknown_and_unsupported_fields_are_refused_by_name() {
         ("", "1", "unknown_parameter"),
         ("messages", "[]", "unknown_parameter"),
         ("max_completion_tokens", "1", "unknown_parameter"),
-        ("bad_words", r#"["x"]"#, "unsupported_parameter"),
+        ("typical_p", "0.5", "unsupported_parameter"),
         ("best_of", "2", "unsupported_parameter"),
         ("suffix", "\"x\"", "unsupported_parameter"),
         ("store", "true", "unsupported_parameter"),

@@ -127,7 +127,8 @@ fn echoed(server: &Server, prompts: &[String]) {
     }
 }
 
-fn odd_prompts_come_back(mut server: Server) {
+/// `normalized` is what the tokenizer's own normalizer makes of a text.
+fn odd_prompts_come_back(mut server: Server, normalized: fn(&str) -> String) {
     let odd = ODD.iter().map(|&text| text.to_owned());
     let odd: Vec<String> = odd.chain([" ".repeat(300)]).collect();
     echoed(&server, &odd);
@@ -135,11 +136,19 @@ fn odd_prompts_come_back(mut server: Server) {
     for prompts in noise.chunks(20).take(repeats(1)) {
         echoed(&server, prompts);
     }
-    for text in odd.iter().chain(&noise) {
+    let through = |text: &str| {
         let body = json!({"prompt": text, "add_special_tokens": false});
         let tokens = server.post("/tokenize", &body)["tokens"].clone();
         let back = server.post("/detokenize", &json!({ "tokens": tokens }));
-        assert_eq!(back["prompt"], json!(text), "{tokens}");
+        back["prompt"].as_str().unwrap().to_owned()
+    };
+    for text in &odd {
+        assert_eq!(through(text), normalized(text));
+    }
+    // Some bytes have no token of their own in a vocabulary; what has one stays.
+    for text in &noise {
+        let back = through(text);
+        assert_eq!(through(&back), back, "{text:?}");
     }
     for lone in [r"\ud83e", r"a\udc00b", r"\ud83e\ud83e"] {
         let body = format!(r#"{{"prompt": "{lone}", "max_tokens": 1}}"#);
@@ -152,7 +161,7 @@ fn odd_prompts_come_back(mut server: Server) {
 #[test]
 fn smollm2_keeps_odd_prompts() {
     if let Some(server) = smollm2(&["--context", "512"]) {
-        odd_prompts_come_back(server);
+        odd_prompts_come_back(server, str::to_owned);
     }
 }
 
@@ -160,7 +169,7 @@ fn smollm2_keeps_odd_prompts() {
 #[test]
 fn gemma3_270m_keeps_odd_prompts() {
     if let Some(server) = gemma3_270m(&["--context", "512"]) {
-        odd_prompts_come_back(server);
+        odd_prompts_come_back(server, |text| text.replace('\u{2581}', " "));
     }
 }
 

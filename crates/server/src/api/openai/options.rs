@@ -1,7 +1,8 @@
 //! The fields that chat and completions share, and what they mean for the engine.
 
-use forthwith_core::request::{LogitEdits, SamplingParams, Scheduling, StopRules};
+use forthwith_core::request::{LogitEdits, MAX_EDITS, SamplingParams, Scheduling, StopRules};
 use forthwith_core::units::TokenId;
+use forthwith_text::ControlText;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,6 +42,8 @@ pub(crate) struct Written {
     logit_bias: Option<BTreeMap<String, Number>>,
     allowed_token_ids: Option<Vec<u32>>,
     min_tokens: Option<Whole>,
+    bad_words: Option<Vec<String>>,
+    no_repeat_ngram_size: Option<Whole>,
     n_predict: Option<Integer>,
     n: Option<Whole>,
     stream: Option<bool>,
@@ -112,7 +115,7 @@ impl Written {
             max_tokens: self.length()?,
             length_field: self.length_field(),
             sampling: self.sampling(&model.defaults, seed)?,
-            edits: Arc::new(self.edits()?),
+            edits: Arc::new(self.edits(model)?),
             seed,
             sent_seed,
             stop: self.stop_rules(model)?,
@@ -274,7 +277,7 @@ impl Written {
         }
     }
 
-    fn edits(&self) -> Result<LogitEdits, ApiError> {
+    fn edits(&self, model: &ServedModel) -> Result<LogitEdits, ApiError> {
         let mut bias = Vec::new();
         for (name, value) in self.logit_bias.iter().flatten() {
             let id = name.parse::<u32>().map_err(|_| {
@@ -293,7 +296,41 @@ impl Written {
             bias,
             allowed: allowed.map(|ids| ids.iter().copied().map(TokenId::new).collect()),
             min_tokens: self.min_tokens.map_or(0, |least| least.0),
+            forbidden: self.forbidden(model)?,
+            // No context is that long, so the largest size forbids nothing as well.
+            no_repeat_ngram_size: self
+                .no_repeat_ngram_size
+                .map_or(0, |size| u32::try_from(size.0).unwrap_or(u32::MAX)),
         })
+    }
+
+    /// The tokens of words that may not come, at the beginning of a text and after a space.
+    fn forbidden(&self, model: &ServedModel) -> Result<Vec<Vec<TokenId>>, ApiError> {
+        const NAME: &str = "bad_words";
+        let words = self.bad_words.as_deref().unwrap_or_default();
+        if words.len() > MAX_EDITS {
+            let message = format!("{} words, allowed are {MAX_EDITS}", words.len());
+            return Err(ApiError::field(NAME, message));
+        }
+        let mut runs = Vec::new();
+        for word in words {
+            let bare = word.trim_start();
+            if bare.is_empty() || bare.len() > MAX_STOP_BYTES {
+                let message = format!(
+                    "a word has {} bytes, allowed are 1 to {MAX_STOP_BYTES}, spaces before it aside",
+                    bare.len()
+                );
+                return Err(ApiError::field(NAME, message));
+            }
+            for text in [bare.to_owned(), format!(" {bare}")] {
+                let run = model.tokenizer.encode(&text, ControlText::AsText);
+                let run = run.map_err(|error| ApiError::from(error).renamed("prompt", NAME))?;
+                if !run.is_empty() && !runs.contains(&run) {
+                    runs.push(run);
+                }
+            }
+        }
+        Ok(runs)
     }
 
     fn stop_rules(&self, model: &ServedModel) -> Result<StopRules, ApiError> {
