@@ -1,14 +1,17 @@
 //! A request, valid by construction: every limit is checked here and nowhere else.
 
 mod edits;
+mod parts;
 mod texts;
 
 pub use edits::{LogitEdits, MAX_EDITS};
+pub use parts::RequestParts;
 pub use texts::{TextParts, Wanted};
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::constraint::Constraint;
 use crate::units::{TenantId, TokenId, Tokens};
 
 /// What the model and the operator allow; requests are checked against it.
@@ -22,7 +25,8 @@ pub struct Limits {
 
 /// How the next token is chosen from the logits.
 ///
-/// The order is: penalties, [`LogitEdits`], temperature, `top_k`, `top_p`, `min_p`, draw. A temperature of zero
+/// The order is: penalties, [`LogitEdits`], what the form
+/// allows, temperature, `top_k`, `top_p`, `min_p`, draw. A temperature of zero
 /// (or below 1e-5) takes the most likely token; the lowest id wins a tie.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SamplingParams {
@@ -104,46 +108,6 @@ pub struct Scheduling {
     pub max_time_to_first_token: Option<Duration>,
 }
 
-/// What a caller asks for, unchecked.
-#[derive(Clone, Debug)]
-pub struct RequestParts {
-    /// The prompt, special tokens included.
-    pub prompt: Vec<TokenId>,
-    /// The most tokens to generate; `None` is what the context leaves.
-    pub max_tokens: Option<u64>,
-    /// How tokens are chosen.
-    pub sampling: SamplingParams,
-    /// What is changed about the logits.
-    pub edits: Arc<LogitEdits>,
-    /// When to stop.
-    pub stop: StopRules,
-    /// Report the log-probability of each chosen token and of this many of the most likely ones.
-    pub logprobs: Option<u32>,
-    /// Only requests with the same salt share cached blocks; at most [`MAX_CACHE_SALT`] bytes.
-    pub cache_salt: Option<Vec<u8>>,
-    /// Compute the whole prompt, whatever the cache holds, and share nothing.
-    pub bypass_cache: bool,
-    /// Where the request stands among others.
-    pub scheduling: Scheduling,
-}
-
-impl RequestParts {
-    /// A request to continue a prompt, everything else as by default.
-    pub fn new(prompt: Vec<TokenId>) -> Self {
-        Self {
-            prompt,
-            max_tokens: None,
-            sampling: SamplingParams::default(),
-            edits: Arc::default(),
-            stop: StopRules::default(),
-            logprobs: None,
-            cache_salt: None,
-            bypass_cache: false,
-            scheduling: Scheduling::default(),
-        }
-    }
-}
-
 /// A request that the engine can run without further checks.
 #[derive(Clone, Debug)]
 pub struct GenerationRequest {
@@ -152,6 +116,7 @@ pub struct GenerationRequest {
     max_tokens: Tokens,
     sampling: SamplingParams,
     edits: Arc<LogitEdits>,
+    constraint: Option<Arc<dyn Constraint>>,
     stop: StopRules,
     logprobs: Option<u32>,
     cache_salt: Option<Vec<u8>>,
@@ -261,6 +226,7 @@ impl GenerationRequest {
             max_tokens,
             sampling,
             edits,
+            constraint,
             stop,
             logprobs,
             cache_salt,
@@ -309,6 +275,7 @@ impl GenerationRequest {
             max_tokens,
             sampling,
             edits,
+            constraint,
             stop,
             logprobs,
             cache_salt,
@@ -336,6 +303,11 @@ impl GenerationRequest {
     /// What is changed about the logits.
     pub fn edits(&self) -> &LogitEdits {
         &self.edits
+    }
+
+    /// The form that the answer must have.
+    pub fn constraint(&self) -> Option<&Arc<dyn Constraint>> {
+        self.constraint.as_ref()
     }
 
     /// When to stop.

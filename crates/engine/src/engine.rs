@@ -20,6 +20,7 @@ use crate::cost::CostModel;
 use crate::event::EventSink;
 use crate::gap::TargetGap;
 use crate::group::{Group, Submission};
+use crate::guide::Ahead;
 use crate::handle::SubmitError;
 use crate::heartbeat::Heartbeat;
 use crate::kv::{PrefixCacheConfig, Preview};
@@ -87,6 +88,7 @@ pub struct Engine {
     plan: StepPlan,
     batch: Batch,
     choices: Vec<Result<sampling::Choice, SampleError>>,
+    ahead: Ahead,
     output: Output,
     limits: Limits,
     capacity: Capacity,
@@ -154,6 +156,7 @@ impl Engine {
             output,
             executor,
             choices: Vec::with_capacity(sequences),
+            ahead: Ahead::default(),
             limits,
             capacity,
             queue_limits,
@@ -302,6 +305,11 @@ impl Engine {
         if self.plan.segments.is_empty() {
             return Ok(());
         }
+        for segment in self.plan.segments.iter().filter(|segment| segment.samples) {
+            if let Some(guide) = self.scheduler.running()[segment.sequence].guide() {
+                self.ahead.prepare(guide, self.limits.vocab);
+            }
+        }
         for &(from, to) in &self.plan.copies {
             self.executor.copy_block(from, to);
         }
@@ -328,6 +336,7 @@ impl Engine {
             logits,
             request: &sequence.request,
             tokens: &sequence.tokens,
+            guide: sequence.guide().map(Arc::as_ref),
             scored: sequence.scored_at(position),
         });
         self.sampler

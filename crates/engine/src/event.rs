@@ -34,7 +34,49 @@ pub enum Event {
     /// The answer is complete; nothing follows.
     Finished(Finished),
     /// The request failed, the engine lives on; nothing follows.
-    Failed(String),
+    Failed(Failure),
+}
+
+/// Why a request failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// What happened, in words for the request's owner.
+    pub message: String,
+    /// Whose fault it is.
+    pub fault: Fault,
+}
+
+/// Whose fault a failure is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The engine's or the model's: the same request may be answered another time.
+    Engine,
+    /// The request's: it asks for what cannot be, and will fail again.
+    Request,
+}
+
+impl Failure {
+    /// A failure of the engine or the model.
+    pub fn of_engine(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            fault: Fault::Engine,
+        }
+    }
+
+    /// A failure that the request brought about.
+    pub fn of_request(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            fault: Fault::Request,
+        }
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
 }
 
 /// One generated token.
@@ -61,6 +103,8 @@ pub struct TokenLogprob {
 pub enum FinishReason {
     /// The model chose this end token or stop token.
     End(TokenId),
+    /// The answer has the form that the request asked for, and nothing may follow.
+    FormComplete,
     /// The answer has as many tokens as the request allows.
     Length,
     /// The vectors or scores that were wanted are computed.

@@ -52,6 +52,7 @@ mod engine;
 mod event;
 mod gap;
 mod group;
+mod guide;
 mod handle;
 mod heartbeat;
 mod kv;
@@ -63,7 +64,9 @@ mod sequence;
 
 pub use cost::PredictionError;
 pub use engine::{Engine, EngineConfig};
-pub use event::{Event, EventSink, FinishReason, Finished, Timings, TokenEvent, TokenLogprob};
+pub use event::{
+    Event, EventSink, Failure, Fault, FinishReason, Finished, Timings, TokenEvent, TokenLogprob,
+};
 pub use gap::TargetGap;
 pub use group::Submission;
 pub use handle::{EngineHandle, RequestHandle, SubmitError};

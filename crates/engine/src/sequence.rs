@@ -9,12 +9,15 @@ mod sharing;
 mod text;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::Duration;
 
+use forthwith_core::constraint::Next;
 use forthwith_core::request::GenerationRequest;
 use forthwith_core::units::{SeqId, TokenId, Tokens};
 
-use crate::event::{Event, EventSink, FinishReason, Finished, Timings, TokenEvent};
+use crate::event::{Event, EventSink, Failure, FinishReason, Finished, Timings, TokenEvent};
+use crate::guide::Guide;
 use crate::kv::{BlockPool, BlockTable, Foreseen};
 use crate::outlook::Load;
 use crate::sampling::Choice;
@@ -26,7 +29,7 @@ use text::TextAnswer;
 #[derive(Debug)]
 pub(crate) enum End {
     Finished(FinishReason),
-    Failed(String),
+    Failed(Failure),
 }
 
 /// When things happened to a request.
@@ -63,6 +66,8 @@ pub(crate) struct Sequence {
     /// Those who wait until this sequence has computed its prompt, which is theirs as well.
     pub(crate) followers: Vec<Sequence>,
     sharing: Sharing,
+    /// Which tokens may come next, if not all may.
+    guide: Option<Arc<Guide>>,
     /// What is computed so far of what was wanted instead of tokens.
     text: TextAnswer,
     /// The most prompt tokens that were ever computed.
@@ -91,6 +96,7 @@ impl Sequence {
             followers: Vec::new(),
             sharing: Sharing::new(!request.bypasses_cache()),
             text: TextAnswer::default(),
+            guide: request.constraint().cloned().map(Guide::new).map(Arc::new),
             request,
             prompt_reached: 0,
             foreseen: 0,
@@ -204,7 +210,7 @@ impl Sequence {
     pub(crate) fn accept(&mut self, choice: Choice, now: Duration) {
         self.stamps.first_token.get_or_insert(now);
         self.tokens.push(choice.token);
-        self.end = self.end_after(choice.token).map(End::Finished);
+        self.end = self.end_after(choice.token);
         self.send(Event::Token(TokenEvent {
             token: choice.token,
             logprob: choice.logprob,
@@ -214,12 +220,23 @@ impl Sequence {
         }
     }
 
-    fn end_after(&self, token: TokenId) -> Option<FinishReason> {
+    fn end_after(&self, token: TokenId) -> Option<End> {
         let stop = self.request.stop();
         if stop.ends(token) {
-            return Some(FinishReason::End(token));
+            return Some(End::Finished(FinishReason::End(token)));
         }
-        (self.generated() >= self.request.max_tokens().get()).then_some(FinishReason::Length)
+        match self.guide().map(|guide| guide.advance(token)) {
+            None | Some(Ok(Next::Open)) => {}
+            Some(Ok(Next::Complete)) => return Some(End::Finished(FinishReason::FormComplete)),
+            Some(Err(error)) => return Some(End::Failed(Failure::of_request(error.to_string()))),
+        }
+        let is_full = self.generated() >= self.request.max_tokens().get();
+        is_full.then_some(End::Finished(FinishReason::Length))
+    }
+
+    /// Which tokens may come next, if not all may.
+    pub(crate) fn guide(&self) -> Option<&Arc<Guide>> {
+        self.guide.as_ref()
     }
 
     /// Gives the blocks back, known to others as far as they are full, and forgets what was computed.
@@ -240,7 +257,7 @@ impl Sequence {
     /// Tells the owner how the sequence ended. Only the first end is told.
     pub(crate) fn send_end(&mut self, end: End, now: Duration) {
         let event = match end {
-            End::Failed(message) => Event::Failed(message),
+            End::Failed(failure) => Event::Failed(failure),
             End::Finished(reason) => Event::Finished(Finished {
                 reason,
                 timings: self.timings(now),

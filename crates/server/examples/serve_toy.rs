@@ -10,7 +10,7 @@ use forthwith_core::units::{Blocks, Tokens};
 use forthwith_engine::{Engine, EngineConfig, EngineHandle};
 use forthwith_models::toy::Toy;
 use forthwith_server::{Identity, Loader, Purpose, ServedModel, ServerConfig, serve};
-use forthwith_text::{ChatTemplate, Tokenizer};
+use forthwith_text::{ChatTemplate, FormCompiler, Tokenizer};
 
 struct ToyLoader;
 
@@ -30,13 +30,15 @@ impl Loader for ToyLoader {
             max_waiting: 64,
             ..EngineConfig::default()
         };
+        let tokenizer = Arc::new(tokenizer);
         let executor = Box::new(toy.executor(Blocks::new(512)));
         let clock = Arc::new(SystemClock::start());
         let engine = EngineHandle::spawn(Engine::new(executor, config, clock));
         Ok(vec![ServedModel {
             id: "toy".to_owned(),
             created: 0,
-            tokenizer: Arc::new(tokenizer),
+            forms: FormCompiler::new(Arc::clone(&tokenizer)),
+            tokenizer,
             template: Some(template),
             limits: engine.limits(),
             engine,

@@ -10,7 +10,7 @@ use forthwith_core::clock::Clock;
 use forthwith_core::request::{GenerationRequest, Scheduling};
 use forthwith_core::units::TokenId;
 use forthwith_engine::{
-    Event, EventSink, FinishReason, Finished, RequestHandle, Submission, TokenEvent,
+    Event, EventSink, Failure, FinishReason, Finished, RequestHandle, Submission, TokenEvent,
 };
 use forthwith_text::TextStream;
 use tokio::sync::mpsc;
@@ -104,6 +104,10 @@ struct Choice {
     scheduling: Scheduling,
     /// Whether its time was over before it was complete.
     cut: bool,
+    /// The fewest tokens that were asked for.
+    min_tokens: u64,
+    /// Whether its form was complete before that.
+    short: bool,
     prompt_tokens: usize,
     cached_tokens: usize,
     completion_tokens: usize,
@@ -228,16 +232,19 @@ impl Answers {
         match sent.event {
             Some(Event::Token(token)) => Ok(self.take_token(sent.choice, sent.at, token)),
             Some(Event::Finished(finished)) => self.finish(sent.choice, sent.at, &finished),
-            Some(Event::Failed(message)) => Err(self.failed(sent.choice, message)),
+            Some(Event::Failed(failure)) => Err(self.failed(sent.choice, failure)),
             Some(Event::Vectors(_) | Event::Scores(_)) => {
                 let message = "the engine answered with numbers in place of tokens";
-                Err(self.failed(sent.choice, message.to_owned()))
+                Err(self.failed(sent.choice, Failure::of_engine(message)))
             }
             // The engine cancelled for a stop string, and has nothing more to say.
             None if self.choices[sent.choice].stopped.is_some() => {
                 Ok(Some(self.close(sent.choice, sent.at, "stop")))
             }
-            None => Err(self.failed(sent.choice, "the engine ended this request".to_owned())),
+            None => {
+                let failure = Failure::of_engine("the engine ended this request");
+                Err(self.failed(sent.choice, failure))
+            }
         }
     }
 
@@ -291,6 +298,10 @@ impl Answers {
                 choice.stopped = asked.then_some(Matched::Token(token.get()));
                 "stop"
             }
+            FinishReason::FormComplete => {
+                choice.short = (choice.completion_tokens as u64) < choice.min_tokens;
+                "stop"
+            }
             FinishReason::Length | FinishReason::Complete => "length",
             FinishReason::TimeLimit => {
                 choice.cut = true;
@@ -298,12 +309,12 @@ impl Answers {
             }
             FinishReason::QueueTimeout => {
                 let message = choice.did_not_begin();
-                let _ = self.failed(index, String::new());
+                let _ = self.failed(index, Failure::of_engine(""));
                 return Err(ApiError::unavailable("queue_timeout", &message));
             }
             FinishReason::Cancelled => {
                 let message = "the server shut down before the answer was complete";
-                return Err(self.failed(index, message.to_owned()));
+                return Err(self.failed(index, Failure::of_engine(message)));
             }
         };
         Ok(Some(self.close(index, at, reason)))
@@ -341,11 +352,11 @@ impl Answers {
     }
 
     /// Ends the whole call: an answer that lacks a choice is not an answer.
-    fn failed(&mut self, index: usize, message: String) -> ApiError {
+    fn failed(&mut self, index: usize, failure: Failure) -> ApiError {
         self.open -= 1;
         self.choices[index].done = true;
         self.context.metrics.ended("error");
-        ApiError::internal(message)
+        failure.into()
     }
 }
 
@@ -377,6 +388,8 @@ impl Choice {
             stop_token_ids: ask.request.stop().stop_token_ids.clone(),
             scheduling: ask.request.scheduling(),
             cut: false,
+            min_tokens: ask.request.edits().min_tokens,
+            short: false,
             prompt_tokens: prompt.len(),
             cached_tokens: 0,
             completion_tokens: 0,
@@ -404,6 +417,12 @@ impl Choice {
     }
 
     fn warning(&self) -> Option<String> {
+        if self.short {
+            let least = self.min_tokens;
+            return Some(format!(
+                "the answer's form was complete before it had min_tokens of {least}; nothing could follow"
+            ));
+        }
         let limit = self.scheduling.max_time.filter(|_| self.cut)?;
         let milliseconds = limit.as_millis();
         Some(format!(

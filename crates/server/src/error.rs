@@ -8,7 +8,7 @@ use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use forthwith_core::request::RequestError;
-use forthwith_engine::SubmitError;
+use forthwith_engine::{Failure, Fault, SubmitError};
 use forthwith_text::{TemplateError, TokenizeError};
 use serde::Serialize;
 
@@ -147,6 +147,17 @@ impl From<TemplateError> for ApiError {
             other => other.to_string(),
         };
         Self::field("messages", message).coded("chat_template")
+    }
+}
+
+impl From<Failure> for ApiError {
+    fn from(failure: Failure) -> Self {
+        match failure.fault {
+            Fault::Engine => Self::internal(failure.message),
+            Fault::Request => {
+                Self::new(StatusCode::BAD_REQUEST, failure.message).coded("impossible_answer")
+            }
+        }
     }
 }
 

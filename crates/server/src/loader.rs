@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use forthwith_core::request::{Limits, SamplingParams};
 use forthwith_engine::EngineHandle;
-use forthwith_text::{ChatTemplate, Tokenizer};
+use forthwith_text::{ChatTemplate, FormCompiler, Tokenizer};
 
 use crate::error::ApiError;
 use crate::identity::Identity;
@@ -17,6 +17,8 @@ pub struct ServedModel {
     pub created: u64,
     /// Text to tokens and back.
     pub tokenizer: Arc<Tokenizer>,
+    /// Forms that answers must have.
+    pub forms: FormCompiler,
     /// Messages to a prompt; without it the chat endpoint refuses.
     pub template: Option<ChatTemplate>,
     /// Where requests go.

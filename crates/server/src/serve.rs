@@ -278,7 +278,7 @@ fn warm_up(model: &ServedModel) -> Result<(), ServeError> {
         match events.recv() {
             Ok(Event::Token(_) | Event::Vectors(_) | Event::Scores(_)) => {}
             Ok(Event::Finished(_)) => return Ok(()),
-            Ok(Event::Failed(reason)) => return Err(failed(reason)),
+            Ok(Event::Failed(reason)) => return Err(failed(reason.message)),
             Err(_) => return Err(failed("the engine stopped".to_owned())),
         }
     }

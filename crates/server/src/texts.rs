@@ -172,7 +172,7 @@ impl Call {
                 self.computed[sent.text] = Some(Computed::Scores(scores));
             }
             Some(Event::Finished(finished)) => self.finish(sent.text, sent.at, &finished)?,
-            Some(Event::Failed(message)) => return Err(self.failed(message)),
+            Some(Event::Failed(failure)) => return Err(self.failed(failure.message)),
             Some(Event::Token(_)) => {
                 return Err(self.failed("the engine answered with a token".to_owned()));
             }
@@ -187,7 +187,7 @@ impl Call {
     fn finish(&mut self, text: usize, at: Duration, finished: &Finished) -> Result<(), ApiError> {
         self.metrics.timings(&finished.timings);
         match finished.reason {
-            FinishReason::Complete => {}
+            FinishReason::Complete | FinishReason::FormComplete => {}
             FinishReason::QueueTimeout | FinishReason::TimeLimit => {
                 self.metrics.ended("time_limit");
                 let message = "the request was not computed within its time";

@@ -20,12 +20,14 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod constraint;
 mod detokenizer;
 mod stop;
 mod stream;
 mod template;
 mod tokenizer;
 
+pub use constraint::{Form, FormCompiler, FormError};
 pub use stream::{Delta, TextStream};
 pub use template::{
     ChatMessage, ChatTemplate, MAX_OUTPUT, MAX_SOURCE, RenderOptions, RenderedPrompt, TemplateError,

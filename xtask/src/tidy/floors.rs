@@ -51,7 +51,7 @@ const FLOORS: [(&str, u8, &[&str]); 10] = [
 const FIXTURES: [&str; 3] = ["forthwith-weights", "forthwith-text", "forthwith-models"];
 
 /// Outside crates, and the only crates that may depend on them.
-const FIREWALLS: [(&str, &[&str]); 18] = [
+const FIREWALLS: [(&str, &[&str]); 19] = [
     ("anyhow", &["forthwith", "xtask"]),
     ("axum", &["forthwith-server"]),
     ("clap", &["forthwith"]),
@@ -59,6 +59,7 @@ const FIREWALLS: [(&str, &[&str]); 18] = [
     ("hyper", &["forthwith-server"]),
     ("hyper-util", &["forthwith-server"]),
     ("libc", &["forthwith-cpu"]),
+    ("llguidance", &["forthwith-text"]),
     ("memmap2", &["forthwith-weights"]),
     ("minijinja", &["forthwith-text"]),
     ("prometheus-client", &["forthwith-server"]),

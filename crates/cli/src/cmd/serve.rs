@@ -12,6 +12,7 @@ use forthwith_hub::{Hub, Progress as _};
 use forthwith_server::{
     AccessRules, ApiKeys, Identity, Loader, Purpose, ServeError, ServedModel, ServerConfig, bind,
 };
+use forthwith_text::FormCompiler;
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -147,6 +148,7 @@ pub(crate) fn serve(
         id,
         identity,
         created,
+        forms: FormCompiler::new(Arc::clone(&tokenizer)),
         tokenizer,
         template,
         engine,

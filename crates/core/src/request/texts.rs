@@ -98,6 +98,7 @@ impl GenerationRequest {
             max_tokens: Tokens::ZERO,
             sampling: SamplingParams::greedy(),
             edits: Arc::default(),
+            constraint: None,
             stop: StopRules::default(),
             logprobs: None,
             cache_salt,

@@ -1,6 +1,6 @@
 //! From a row of logits to one token.
 //!
-//! Penalties, edits, temperature, `top_k`, `top_p`, `min_p`, draw, in this order. The choice depends on
+//! Penalties, edits, what the form allows, temperature, `top_k`, `top_p`, `min_p`, draw, in this order. The choice depends on
 //! the logits, the request and the position alone. `docs/design/sampling.md` has the formulas.
 
 mod edits;
@@ -15,12 +15,13 @@ mod tests;
 
 use std::sync::Arc;
 
+use forthwith_core::constraint::ConstraintError;
 use forthwith_core::executor::StepError;
-use forthwith_core::request::{GenerationRequest, SamplingParams};
+use forthwith_core::request::SamplingParams;
 use forthwith_core::rows::{ONE, RowPasses, Weighing};
 use forthwith_core::units::TokenId;
 
-use crate::event::TokenLogprob;
+use crate::event::{Failure, TokenLogprob};
 use exact::ln;
 use filters::{Candidate, PIECE, by_likelihood, keep_mass, most_likely, nucleus_mass};
 use penalties::Penalties;
@@ -44,8 +45,28 @@ pub(crate) enum SampleError {
     NotFinite { token: usize, value: String },
     #[error("the model allows no token here: all logits are minus infinity")]
     NothingAllowed,
+    #[error(
+        "the request leaves no token to choose from after {0} tokens of the answer: what it forbids, \
+         allows and asks for as a form exclude each other; loosen one of them"
+    )]
+    AllForbidden(usize),
+    #[error(transparent)]
+    Form(#[from] ConstraintError),
     #[error(transparent)]
     Step(#[from] StepError),
+}
+
+impl From<SampleError> for Failure {
+    fn from(error: SampleError) -> Self {
+        match error {
+            SampleError::AllForbidden(_) | SampleError::Form(_) => {
+                Self::of_request(error.to_string())
+            }
+            SampleError::NotFinite { .. } | SampleError::NothingAllowed | SampleError::Step(_) => {
+                Self::of_engine(error.to_string())
+            }
+        }
+    }
 }
 
 /// Chooses tokens; keeps its buffers.
@@ -96,7 +117,7 @@ impl Sampler {
     /// Chooses a token, or tells how likely the one that is asked about is.
     fn answer(&mut self, row: &Row<'_>, crew: &mut dyn Crew) -> Result<Choice, SampleError> {
         let Some(token) = row.scored else {
-            return self.choose(row.logits, (row.request, row.tokens), crew);
+            return self.choose(row, crew);
         };
         let max = self.scan.look(row.logits, crew)?;
         let raw = self.raw(row.logits, max, 0, crew)?;
@@ -110,19 +131,22 @@ impl Sampler {
     }
 
     /// Chooses the token that follows `tokens`, prompt and answer so far.
-    fn choose(
-        &mut self,
-        logits: &[f32],
-        (request, tokens): (&GenerationRequest, &[TokenId]),
-        crew: &mut dyn Crew,
-    ) -> Result<Choice, SampleError> {
+    fn choose(&mut self, row: &Row<'_>, crew: &mut dyn Crew) -> Result<Choice, SampleError> {
+        let Row {
+            logits,
+            request,
+            tokens,
+            guide,
+            ..
+        } = *row;
         let params = request.sampling();
         let max = self.scan.look(logits, crew)?;
         let raw = request.logprobs();
         let raw = raw.map(|count| self.raw(logits, max, count as usize, crew));
         let raw = raw.transpose()?;
         let (edits, generated) = (request.edits(), tokens.len() - request.prompt().len());
-        let token = if Penalties::are_set(params) || edits.apply_after(generated) {
+        let changed = Penalties::are_set(params) || edits.apply_after(generated);
+        let token = if changed || guide.is_some() {
             let mut adjusted = std::mem::take(&mut self.adjusted);
             adjusted.clear();
             adjusted.extend_from_slice(logits);
@@ -130,10 +154,15 @@ impl Sampler {
                 .apply(&mut adjusted, params, tokens, request.prompt().len());
             let prompt = request.prompt().len();
             edits::apply(&mut adjusted, (edits, request.stop()), (tokens, prompt));
-            let max = self.scan.look(&adjusted, crew);
+            let formed = guide.map_or(Ok(()), |guide| guide.apply(&mut adjusted));
+            let max = formed.map_err(SampleError::from);
+            let max = max.and_then(|()| self.scan.look(&adjusted, crew));
             let token = max.and_then(|max| self.pick((&adjusted, max), params, tokens, crew));
             self.adjusted = adjusted;
-            token?
+            token.map_err(|error| match error {
+                SampleError::NothingAllowed => SampleError::AllForbidden(generated),
+                other => other,
+            })?
         } else {
             self.pick((logits, max), params, tokens, crew)?
         };

@@ -11,6 +11,7 @@ use forthwith_core::units::TokenId;
 
 use super::scan::{Alone, Lent, worthwhile};
 use super::{Choice, SampleError, Sampler};
+use crate::guide::Guide;
 
 /// What a token is chosen from.
 #[derive(Clone, Copy)]
@@ -19,6 +20,8 @@ pub(crate) struct Row<'a> {
     pub(crate) request: &'a GenerationRequest,
     /// Prompt and answer so far.
     pub(crate) tokens: &'a [TokenId],
+    /// Which tokens may come next, if not all may.
+    pub(crate) guide: Option<&'a Guide>,
     /// The token that is asked about, if none is to be chosen.
     pub(crate) scored: Option<TokenId>,
 }
@@ -200,6 +203,7 @@ mod tests {
             logits,
             request: &request,
             tokens: request.prompt(),
+            guide: None,
             scored: None,
         });
         let mut choices = Vec::new();

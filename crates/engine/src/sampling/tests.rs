@@ -6,6 +6,8 @@ use forthwith_core::rows::PlainPasses;
 use forthwith_core::units::Tokens;
 use proptest::prelude::*;
 
+use forthwith_core::request::GenerationRequest;
+
 use super::scan::Alone;
 use super::*;
 
@@ -155,6 +157,16 @@ fn request(params: SamplingParams, prompt: &[u32], logprobs: Option<u32>) -> Gen
     GenerationRequest::new(parts, limits).unwrap()
 }
 
+fn row<'a>(logits: &'a [f32], request: &'a GenerationRequest, tokens: &'a [TokenId]) -> Row<'a> {
+    Row {
+        logits,
+        request,
+        tokens,
+        guide: None,
+        scored: None,
+    }
+}
+
 fn choose(logits: &[f32], params: SamplingParams, prompt: &[u32], answer: &[u32]) -> u32 {
     let request = request(params, prompt, None);
     let tokens: Vec<TokenId> = prompt
@@ -163,7 +175,7 @@ fn choose(logits: &[f32], params: SamplingParams, prompt: &[u32], answer: &[u32]
         .copied()
         .map(TokenId::new)
         .collect();
-    let choice = sampler(logits.len()).choose(logits, (&request, &tokens), &mut Alone);
+    let choice = sampler(logits.len()).choose(&row(logits, &request, &tokens), &mut Alone);
     choice.unwrap().token.get()
 }
 
@@ -246,7 +258,7 @@ proptest! {
     fn logprobs_are_the_raw_distribution(logits in any_logits(), count in 0_u32..20) {
         let params = SamplingParams { temperature: 0.3, presence_penalty: 1.0, ..SamplingParams::default() };
         let request = request(params, &[0], Some(count));
-        let choice = sampler(logits.len()).choose(&logits, (&request, &[TokenId::new(0)]), &mut Alone).unwrap();
+        let choice = sampler(logits.len()).choose(&row(&logits, &request, &[TokenId::new(0)]), &mut Alone).unwrap();
         let logprob = choice.logprob.unwrap();
         let total = logits.iter().map(|&l| f64::from(l).exp()).sum::<f64>().ln();
         let expected = |id: usize| f64::from(logits[id]) - total;
@@ -322,7 +334,7 @@ fn a_shared_row_gives_the_same_choice() {
             let choose = |crew: &mut dyn Crew| {
                 let passes = Arc::new(PlainPasses);
                 let mut sampler = Sampler::new(logits.len(), crew.count(), passes);
-                sampler.choose(&logits, (&request, &tokens), crew)
+                sampler.choose(&row(&logits, &request, &tokens), crew)
             };
             let alone = choose(&mut Alone);
             for threads in [2, 3, 40] {
@@ -452,7 +464,7 @@ fn damaged_logits_are_errors() {
     let request = request(SamplingParams::greedy(), &[0], None);
     let choose = |logits: &[f32]| {
         let choice =
-            sampler(logits.len()).choose(logits, (&request, &[TokenId::new(0)]), &mut Alone);
+            sampler(logits.len()).choose(&row(logits, &request, &[TokenId::new(0)]), &mut Alone);
         choice.unwrap_err().to_string()
     };
     assert!(choose(&[0.0, f32::NAN]).contains("NaN for token 1"));

@@ -18,7 +18,7 @@ use forthwith_core::units::{BlockId, SeqId, Tokens};
 
 use crate::cost::{PredictionError, Rates};
 use crate::engine::EngineConfig;
-use crate::event::FinishReason;
+use crate::event::{Failure, FinishReason};
 use crate::gap::{Pace, TargetGap};
 use crate::kv::BlockPool;
 use crate::outlook::{Outlook, Pieces, Waiting};
@@ -256,7 +256,7 @@ impl Scheduler {
                         self.first_token_prediction.note(expected, actual);
                     }
                 }
-                Err(error) => sequence.end = Some(End::Failed(error.to_string())),
+                Err(error) => sequence.end = Some(End::Failed(error.into())),
             }
         }
         drop(choices);
@@ -277,7 +277,7 @@ impl Scheduler {
                         let logprob = choice.logprob.expect("was asked for");
                         sequence.keep_score(logprob.chosen);
                     }
-                    Err(error) => sequence.end = Some(End::Failed(error.to_string())),
+                    Err(error) => sequence.end = Some(End::Failed(error.into())),
                 }
             }
         }
@@ -310,7 +310,7 @@ impl Scheduler {
         }
         for (index, sequence) in self.running.iter_mut().enumerate() {
             if all || planned(index) {
-                sequence.end = Some(End::Failed(message.to_owned()));
+                sequence.end = Some(End::Failed(Failure::of_engine(message)));
             }
         }
         for sequence in &mut self.running {
@@ -346,14 +346,20 @@ impl Scheduler {
     }
 
     fn tell_end(&mut self, sequence: Sequence, end: End, now: Duration) {
-        if let End::Finished(FinishReason::End(_) | FinishReason::Length | FinishReason::Complete) =
-            end
+        if let End::Finished(
+            FinishReason::End(_)
+            | FinishReason::FormComplete
+            | FinishReason::Length
+            | FinishReason::Complete,
+        ) = end
         {
             let length = f64::from(u32::try_from(sequence.generated()).unwrap_or(u32::MAX));
             self.answer += (length - self.answer) / 16.0;
         }
         *match &end {
-            End::Finished(FinishReason::End(_)) => &mut self.counters.finished_end,
+            End::Finished(FinishReason::End(_) | FinishReason::FormComplete) => {
+                &mut self.counters.finished_end
+            }
             End::Finished(FinishReason::Length) => &mut self.counters.finished_length,
             End::Finished(FinishReason::Complete) => &mut self.counters.finished_texts,
             End::Finished(FinishReason::Cancelled) => &mut self.counters.cancelled,

@@ -152,7 +152,7 @@ impl Log {
 
     pub(crate) fn failure(&self) -> Option<String> {
         match self.events().pop()? {
-            Event::Failed(message) => Some(message),
+            Event::Failed(failure) => Some(failure.message),
             _ => None,
         }
     }

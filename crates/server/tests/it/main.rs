@@ -16,6 +16,7 @@ mod protocol;
 mod readers;
 mod sockets;
 mod streams;
+mod structure;
 mod support;
 mod time_limit;
 mod tokens;

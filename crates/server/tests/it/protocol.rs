@@ -158,12 +158,6 @@ async fn unknown_and_unsupported_fields_are_refused_by_name() {
         ("best_of", "2", "unsupported_parameter"),
         ("suffix", "\"x\"", "unsupported_parameter"),
         ("store", "true", "unsupported_parameter"),
-        ("guided_json", "{}", "unsupported_parameter"),
-        (
-            "response_format",
-            r#"{"type":"json_object"}"#,
-            "unsupported_parameter",
-        ),
         ("mirostat", "2", "unsupported_parameter"),
     ] {
         let answer = client

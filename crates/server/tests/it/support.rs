@@ -13,7 +13,7 @@ use forthwith_core::units::{BlockId, Blocks, Tokens};
 use forthwith_engine::{Engine, EngineConfig, EngineHandle};
 use forthwith_models::toy::Toy;
 use forthwith_server::{AppState, Identity, Purpose, ServedModel, ServerConfig, Stamps, router};
-use forthwith_text::{ChatTemplate, Tokenizer};
+use forthwith_text::{ChatTemplate, FormCompiler, Tokenizer};
 use serde_json::Value;
 use tower::ServiceExt;
 
@@ -201,11 +201,13 @@ pub(crate) fn served(
     };
     let engine = Engine::new(executor, config, clock);
     let engine = EngineHandle::spawn(engine);
+    let tokenizer = Arc::new(tokenizer);
     ServedModel {
         id: id.to_owned(),
         created: 1_600_000_000,
         template: template.map(|source| ChatTemplate::new(source, &tokenizer).unwrap()),
-        tokenizer: Arc::new(tokenizer),
+        forms: FormCompiler::new(Arc::clone(&tokenizer)),
+        tokenizer,
         limits: engine.limits(),
         engine,
         defaults: SamplingParams::default(),

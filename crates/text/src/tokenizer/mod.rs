@@ -222,6 +222,16 @@ impl Tokenizer {
         Ok(out.tokens)
     }
 
+    /// The tokens of a text that follows other text.
+    pub(crate) fn encode_within(&self, text: &str) -> Result<Vec<TokenId>, TokenizeError> {
+        let mut out = Output {
+            in_text: true,
+            ..Output::default()
+        };
+        self.encode_into(text, &self.user_defined, &mut out)?;
+        Ok(out.tokens)
+    }
+
     /// The tokens of a raw prompt, after the beginning-of-sequence token if the model wants one.
     pub fn encode_prompt(&self, text: &str) -> Result<Vec<TokenId>, TokenizeError> {
         self.encode_prompt_with(text, ControlText::AsText)

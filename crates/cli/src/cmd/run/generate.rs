@@ -101,7 +101,7 @@ impl<'a> Generator<'a> {
                     self.report(&finished);
                     return Ok(answer);
                 }
-                Some(Event::Failed(message)) => return Err(Failure::failed(message)),
+                Some(Event::Failed(failure)) => return Err(Failure::failed(failure.message)),
                 Some(Event::Vectors(_) | Event::Scores(_)) => {
                     return Err(Failure::failed("the engine answered with numbers"));
                 }
@@ -149,6 +149,7 @@ impl<'a> Generator<'a> {
         }
         let reason = match finished.reason {
             FinishReason::End(_) => "the model ended it",
+            FinishReason::FormComplete => "its form is complete",
             FinishReason::Length | FinishReason::Complete => "it reached its length",
             FinishReason::Cancelled => "it was cancelled",
             FinishReason::QueueTimeout => "it waited too long for its turn",

@@ -67,7 +67,9 @@ impl World<'_> {
             prompts.add(prompt, !tokens.is_empty(), finished);
             *match finished.map(|finished| finished.reason) {
                 Some(FinishReason::Cancelled) => &mut expected.cancelled,
-                Some(FinishReason::End(_)) => &mut expected.finished_end,
+                Some(FinishReason::End(_) | FinishReason::FormComplete) => {
+                    &mut expected.finished_end
+                }
                 Some(FinishReason::Length) => &mut expected.finished_length,
                 Some(FinishReason::Complete) => &mut expected.finished_texts,
                 Some(FinishReason::QueueTimeout) => {
@@ -150,12 +152,16 @@ impl World<'_> {
 }
 
 fn is_whole(reason: FinishReason) -> bool {
-    matches!(reason, FinishReason::End(_) | FinishReason::Length)
+    matches!(
+        reason,
+        FinishReason::End(_) | FinishReason::FormComplete | FinishReason::Length
+    )
 }
 
 fn is_plain_greedy(request: &GenerationRequest) -> bool {
     let sampling = request.sampling();
     sampling.is_greedy()
+        && request.constraint().is_none()
         && sampling.frequency_penalty.abs() + sampling.presence_penalty.abs() < 1e-9
         && (sampling.repetition_penalty - 1.0).abs() < 1e-9
 }

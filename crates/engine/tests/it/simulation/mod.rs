@@ -8,6 +8,7 @@
 
 mod dice;
 mod fairness;
+mod form;
 mod judge;
 mod play;
 mod story;

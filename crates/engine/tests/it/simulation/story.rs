@@ -1,13 +1,16 @@
 //! What happens in a world, written down before it happens, so that it can be told shorter.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use forthwith_core::constraint::Constraint;
 use forthwith_core::request::{RequestParts, SamplingParams, Scheduling, StopRules};
 use forthwith_core::units::{TenantId, TokenId};
 use forthwith_engine::TargetGap;
 use forthwith_models::hash_model::HashModel;
 
 use super::dice::Dice;
+use super::form::Form;
 use crate::world::Shape;
 
 /// A world and all that is done to it.
@@ -176,8 +179,20 @@ impl Teller {
             cache_salt: (self.salts && salt > 0).then(|| vec![u8::try_from(salt).unwrap()]),
             scheduling,
             bypass_cache: dice.chance(5),
+            constraint: self.form(),
             ..RequestParts::new(prompt)
         }
+    }
+
+    fn form(&mut self) -> Option<Arc<dyn Constraint>> {
+        let (dice, vocab) = (&mut self.dice, self.model.vocab);
+        let form = Form {
+            seed: dice.roll(),
+            vocab: TokenId::new(vocab).index(),
+            length: dice.size(1, 60),
+        };
+        dice.chance(20)
+            .then(|| Arc::new(form) as Arc<dyn Constraint>)
     }
 
     fn prompt(&mut self) -> Vec<TokenId> {

@@ -116,6 +116,7 @@ impl Call {
                         ..options.sampling.clone()
                     },
                     edits: Arc::clone(&options.edits),
+                    constraint: options.constraint.clone(),
                     stop: options.stop.clone(),
                     logprobs,
                     cache_salt: state.caller().salt(options.cache_salt.clone()),

@@ -12,6 +12,7 @@ use super::conversation::Conversation;
 use super::fields::{CHAT, CONVERSATION, GENERATION};
 use super::logprobs::ChatLogprobs;
 use super::options::{Options, Written};
+use super::structure::WrittenForm;
 use super::wire::Whole;
 use crate::access::Asked;
 use crate::answers::{Answers, Matched, Piece, Totals};
@@ -124,7 +125,8 @@ pub(super) fn prepare(state: &AppState, bytes: &Bytes) -> Result<Call, ApiError>
     let own: Own = body.read()?;
     let model = state.model(written.model.as_deref())?;
     let logprobs = own.alternatives()?;
-    let options = written.understood(&model, state.stamps())?;
+    let mut options = written.understood(&model, state.stamps())?;
+    body.read::<WrittenForm>()?.hold(&mut options, &model)?;
     let prompt = body.read::<Conversation>()?.tokens(&model)?;
     Call::new(state, model, &NAMING, (options, logprobs), &[prompt])
 }

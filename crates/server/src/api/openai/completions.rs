@@ -20,6 +20,7 @@ use super::call::{Call, Closing, Frame, Naming, StreamUsage, Usage, json};
 use super::fields::{COMPLETIONS, GENERATION};
 use super::logprobs::{CompletionLogprobs, Offset};
 use super::options::{Options, Written};
+use super::structure::WrittenForm;
 use super::wire::Whole;
 use crate::access::Asked;
 use crate::answers::{Answers, Matched, Piece, Totals};
@@ -185,7 +186,8 @@ pub(super) fn prepare(state: &AppState, bytes: &Bytes) -> Result<(Call, Vec<Stri
     let own: Own = body.read()?;
     let model = state.model(written.model.as_deref())?;
     let logprobs = own.alternatives()?;
-    let options = written.understood(&model, state.stamps())?;
+    let mut options = written.understood(&model, state.stamps())?;
+    body.read::<WrittenForm>()?.hold(&mut options, &model)?;
     let Prompts(prompts) = own.prompt;
     if prompts.len() > MAX_PROMPTS {
         let message = format!("{} prompts, allowed are {MAX_PROMPTS}", prompts.len());

@@ -12,4 +12,5 @@ pub(crate) mod messages;
 pub(crate) mod models;
 pub(crate) mod options;
 pub(crate) mod render;
+pub(crate) mod structure;
 pub(crate) mod wire;

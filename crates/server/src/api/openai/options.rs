@@ -1,5 +1,6 @@
 //! The fields that chat and completions share, and what they mean for the engine.
 
+use forthwith_core::constraint::Constraint;
 use forthwith_core::request::{LogitEdits, MAX_EDITS, SamplingParams, Scheduling, StopRules};
 use forthwith_core::units::TokenId;
 use forthwith_text::ControlText;
@@ -80,6 +81,8 @@ pub(crate) struct Options {
     pub(crate) sent_seed: Option<i128>,
     /// What is changed about the logits.
     pub(crate) edits: Arc<LogitEdits>,
+    /// What holds each choice to its form.
+    pub(crate) constraint: Option<Arc<dyn Constraint>>,
     /// Token ids that end a choice.
     pub(crate) stop: StopRules,
     /// Strings that end a choice.
@@ -116,6 +119,7 @@ impl Written {
             length_field: self.length_field(),
             sampling: self.sampling(&model.defaults, seed)?,
             edits: Arc::new(self.edits(model)?),
+            constraint: None,
             seed,
             sent_seed,
             stop: self.stop_rules(model)?,
