@@ -26,6 +26,7 @@ mod stop;
 mod stream;
 mod template;
 mod tokenizer;
+mod tools;
 
 pub use constraint::{Form, FormCompiler, FormError};
 pub use stream::{Delta, TextStream};
@@ -33,3 +34,4 @@ pub use template::{
     ChatMessage, ChatTemplate, MAX_OUTPUT, MAX_SOURCE, RenderOptions, RenderedPrompt, TemplateError,
 };
 pub use tokenizer::{ControlText, EncodedText, TokenizeError, Tokenizer, TokenizerError};
+pub use tools::{AnswerPart, AnswerReader, ReasoningMarks, ToolFormat, ToolSpec};

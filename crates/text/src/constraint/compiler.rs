@@ -1,5 +1,6 @@
 //! From a form to what answers are held to.
 
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -15,8 +16,11 @@ use super::cache::Cache;
 use super::follow::Compiled;
 use super::form::{Form, FormError};
 use super::limits::{self, MAX_COMPILING, MAX_TIME, STACK};
+use super::marker::Marker;
+use super::parts::{After, Either};
 use super::{schema, vocabulary};
 use crate::tokenizer::Tokenizer;
+use crate::tools::{ReasoningMarks, ToolFormat, ToolSpec};
 
 /// Compiles forms for one model; shared by all requests.
 pub struct FormCompiler {
@@ -25,6 +29,8 @@ pub struct FormCompiler {
     factory: OnceLock<Result<Arc<ParserFactory>, FormError>>,
     compiled: Mutex<Cache<Arc<Compiled>>>,
     compiling: Arc<AtomicUsize>,
+    /// Those of the model's formats, by text.
+    markers: Mutex<BTreeMap<String, Arc<Marker>>>,
 }
 
 impl std::fmt::Debug for FormCompiler {
@@ -41,6 +47,7 @@ impl FormCompiler {
             factory: OnceLock::new(),
             compiled: Mutex::new(Cache::new(limits::CACHE_BYTES)),
             compiling: Arc::default(),
+            markers: Mutex::default(),
         }
     }
 
@@ -49,7 +56,86 @@ impl FormCompiler {
     ///
     /// # Errors     [`FormError`] tells what is wrong with the form
     pub fn compile(&self, form: &Form) -> Result<Arc<dyn Constraint>, FormError> {
-        let grammar = schema::grammar_of(form)?;
+        self.grammar(schema::grammar_of(form)?)
+    }
+
+    /// The constraint that holds answers to calls of these tools: at least one if there `must` be, else
+    /// any number after free text; `several` allows more than one.
+    ///
+    /// # Errors     [`FormError`] tells what is wrong with a tool's schema
+    pub fn calls(
+        &self,
+        format: &ToolFormat,
+        tools: &[ToolSpec],
+        (must, several): (bool, bool),
+    ) -> Result<Arc<dyn Constraint>, FormError> {
+        let written = if must { "" } else { format.trigger() };
+        let grammar = format.grammar(tools, (several, written), &self.tokenizer)?;
+        if grammar.len() > limits::MAX_SCHEMA {
+            let (length, most) = (grammar.len(), limits::MAX_SCHEMA);
+            return Err(FormError::TooLarge(format!(
+                "the tools have {length} bytes together, allowed are {most}"
+            )));
+        }
+        let calls = self.grammar(TopLevelGrammar::from_lark(grammar))?;
+        if must {
+            return Ok(calls);
+        }
+        Ok(Arc::new(After {
+            tokenizer: Arc::clone(&self.tokenizer),
+            marker: self.marker(format.trigger()),
+            at_start: format.at_start(),
+            budget: None,
+            leads: false,
+            then: Some(calls),
+        }))
+    }
+
+    /// The constraint on answers that reason before they follow another one. Reasoning may take so many
+    /// tokens.
+    pub fn reasoning(
+        &self,
+        marks: ReasoningMarks,
+        begun: bool,
+        budget: Option<usize>,
+        then: Option<Arc<dyn Constraint>>,
+    ) -> Option<Arc<dyn Constraint>> {
+        if budget.is_none() && then.is_none() {
+            return None;
+        }
+        let reasoned: Arc<dyn Constraint> = Arc::new(After {
+            tokenizer: Arc::clone(&self.tokenizer),
+            marker: self.marker(marks.close),
+            at_start: false,
+            budget,
+            leads: then.is_some(),
+            then: then.clone(),
+        });
+        if begun {
+            return Some(reasoned);
+        }
+        // Reasoning that begins with several tokens cannot be told from an answer in time.
+        match self.tokenizer.special(marks.open) {
+            Some(token) => Some(Arc::new(Either {
+                token,
+                begun: reasoned,
+                otherwise: then,
+            })),
+            None => then,
+        }
+    }
+
+    fn marker(&self, text: &str) -> Arc<Marker> {
+        let mut markers = self.markers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(marker) = markers.get(text) {
+            return Arc::clone(marker);
+        }
+        let marker = Arc::new(Marker::new(text, &self.tokenizer));
+        markers.insert(text.to_owned(), Arc::clone(&marker));
+        marker
+    }
+
+    fn grammar(&self, grammar: TopLevelGrammar) -> Result<Arc<dyn Constraint>, FormError> {
         let key = key_of(&grammar);
         let mut cache = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(compiled) = cache.get(&key) {

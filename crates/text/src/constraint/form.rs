@@ -38,6 +38,15 @@ pub enum FormError {
 }
 
 impl FormError {
+    /// Says whose form it is.
+    pub(crate) fn of(self, name: &str) -> Self {
+        match self {
+            Self::Wrong(text) => Self::Wrong(format!("{name}: {text}")),
+            Self::TooLarge(text) => Self::TooLarge(format!("{name}: {text}")),
+            other => other,
+        }
+    }
+
     pub(super) fn wrong(message: impl Into<String>) -> Self {
         Self::Wrong(message.into())
     }

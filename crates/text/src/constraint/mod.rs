@@ -11,6 +11,8 @@ mod follow;
 mod form;
 mod gbnf;
 mod limits;
+mod marker;
+mod parts;
 mod schema;
 mod vocabulary;
 
@@ -19,3 +21,4 @@ mod tests;
 
 pub use compiler::FormCompiler;
 pub use form::{Form, FormError};
+pub(crate) use schema::checked_schema;

@@ -74,6 +74,11 @@ pub(super) fn grammar_of(form: &Form) -> Result<TopLevelGrammar, FormError> {
 }
 
 fn of_schema(schema: &Value) -> Result<TopLevelGrammar, FormError> {
+    checked_schema(schema).map(TopLevelGrammar::from_json_schema)
+}
+
+/// A schema as the library is to read it, if it is followed to the letter.
+pub(crate) fn checked_schema(schema: &Value) -> Result<Value, FormError> {
     let length = serde_json::to_string(schema).map_or(usize::MAX, |text| text.len());
     if length > MAX_SCHEMA {
         return Err(FormError::TooLarge(format!(
@@ -91,7 +96,7 @@ fn of_schema(schema: &Value) -> Result<TopLevelGrammar, FormError> {
         ..JsonCompileOptions::default()
     };
     options.apply_to(&mut schema);
-    Ok(TopLevelGrammar::from_json_schema(schema))
+    Ok(schema)
 }
 
 /// Whether the schema's draft knows `prefixItems`.

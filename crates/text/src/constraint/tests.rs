@@ -9,12 +9,17 @@ use serde_json::{Value, json};
 use super::*;
 use crate::tokenizer::Tokenizer;
 use crate::tokenizer::testing::byte_level;
+use crate::tools::{ReasoningMarks, ToolFormat, ToolSpec};
 
 const END: TokenId = TokenId::new(1);
 
-fn compiler() -> FormCompiler {
+fn tokenizer() -> Tokenizer {
     let merges = ["t r", "tr u", "tru e", "\" :", "f a", "fa l", "1 2", "Ġ t"];
-    FormCompiler::new(Arc::new(byte_level(&["<s>", "<end>"], &merges)))
+    byte_level(&["<s>", "<end>"], &merges)
+}
+
+fn compiler() -> FormCompiler {
+    FormCompiler::new(Arc::new(tokenizer()))
 }
 
 /// What became of a text.
@@ -39,22 +44,36 @@ fn allowed(constraint: &mut dyn TokenConstraint, vocab: usize) -> Vec<bool> {
     (0..vocab).map(bit).collect()
 }
 
-/// Follows a text byte for byte, and checks that masks and choices agree.
+/// Follows a text, always by the longest token that is allowed.
 fn follow(form: &dyn Constraint, text: &str) -> Outcome {
     let mut constraint = form.start().unwrap();
-    let vocab = 2 + 256 + 8;
-    for (index, byte) in text.bytes().enumerate() {
-        // Bytes come after the two control tokens.
-        let token = TokenId::new(2 + u32::from(byte));
-        if !allowed(constraint.as_mut(), vocab)[token.index()] {
+    let tokenizer = tokenizer();
+    let mut rest = text.as_bytes();
+    while !rest.is_empty() {
+        let index = text.len() - rest.len();
+        let mask = allowed(constraint.as_mut(), tokenizer.vocab_size());
+        let tokens = (0..)
+            .map(TokenId::new)
+            .zip(&mask)
+            .filter(|(_, allowed)| **allowed);
+        let tokens = tokens.filter(|&(id, _)| {
+            let bytes = tokenizer.token_bytes(id);
+            !tokenizer.is_hidden(id) && !bytes.is_empty() && rest.starts_with(bytes)
+        });
+        let longest = tokens.max_by_key(|&(id, _)| tokenizer.token_bytes(id).len());
+        let Some((token, _)) = longest else {
             return Refused(index);
-        }
+        };
+        rest = &rest[tokenizer.token_bytes(token).len()..];
         if constraint.advance(token).unwrap() == Next::Complete {
-            assert_eq!(index + 1, text.len(), "complete before the end of {text}");
-            return Complete;
+            return if rest.is_empty() {
+                Complete
+            } else {
+                Refused(text.len() - rest.len())
+            };
         }
     }
-    if allowed(constraint.as_mut(), vocab)[END.index()] {
+    if allowed(constraint.as_mut(), tokenizer.vocab_size())[END.index()] {
         MayEnd
     } else {
         Open
@@ -302,4 +321,120 @@ fn words_are_followed_with_the_spaces_between_them() {
     assert_eq!(form.advance(TokenId::new(2)), Ok(Next::Open));
     assert_eq!(allowed(form.as_mut(), 4), [false, false, false, true]);
     assert_eq!(form.advance(TokenId::new(3)), Ok(Next::Complete));
+}
+
+fn lamp() -> ToolSpec {
+    ToolSpec {
+        name: "lamp".to_owned(),
+        parameters: json!({
+            "type": "object",
+            "properties": { "on": { "$ref": "#/$defs/switch" } },
+            "required": ["on"],
+            "additionalProperties": false,
+            "$defs": { "switch": { "type": "boolean" } }
+        }),
+        declaration: json!({}),
+    }
+}
+
+fn fan() -> ToolSpec {
+    ToolSpec {
+        name: "fan".to_owned(),
+        parameters: ToolSpec::no_parameters(),
+        declaration: json!({}),
+    }
+}
+
+#[test]
+fn calls_must_be_of_declared_tools_with_valid_arguments() {
+    let format = ToolFormat::of("");
+    let one = compiler()
+        .calls(&format, &[lamp(), fan()], (true, false))
+        .unwrap();
+    let call = |name: &str, arguments: &str| format.worded([(name, arguments)].into_iter());
+    assert_eq!(follow(&*one, &call("lamp", r#"{"on": true}"#)), Complete);
+    assert_eq!(follow(&*one, &call("fan", "{}")), Complete);
+    let lead = "<tool_call>\n{\"name\": \"".len();
+    assert_eq!(follow(&*one, &call("oven", "{}")), Refused(lead));
+    assert!(matches!(follow(&*one, &call("lamp", "{}")), Refused(_)));
+    assert_eq!(follow(&*one, "Hello"), Refused(0));
+    let several = compiler()
+        .calls(&format, &[lamp(), fan()], (true, true))
+        .unwrap();
+    let two = format.worded([("fan", "{}"), ("lamp", r#"{"on":false}"#)].into_iter());
+    assert_eq!(follow(&*several, &two), MayEnd);
+    assert!(matches!(follow(&*one, &two), Refused(_)));
+}
+
+#[test]
+fn free_text_may_come_before_calls_but_calls_are_held_to_their_form() {
+    let format = ToolFormat::of("");
+    let calls = compiler().calls(&format, &[fan()], (false, false)).unwrap();
+    let call = format.worded([("fan", "{}")].into_iter());
+    assert_eq!(follow(&*calls, "Just text <tool"), MayEnd);
+    assert_eq!(follow(&*calls, &format!("Well:\n{call}")), Complete);
+    assert_eq!(follow(&*calls, "<tool_call>x"), Refused(11));
+    let llama = ToolFormat::of("<|python_tag|>");
+    let calls = compiler().calls(&llama, &[fan()], (false, false)).unwrap();
+    assert_eq!(
+        follow(&*calls, r#"{"name": "fan", "parameters": {}}"#),
+        Complete
+    );
+    assert_eq!(follow(&*calls, r#"{"name": "oven"#), Refused(10));
+    assert_eq!(follow(&*calls, r#"So {"name": "oven"#), MayEnd);
+}
+
+#[test]
+fn a_form_waits_for_the_end_of_the_reasoning() {
+    const MARKS: ReasoningMarks = ReasoningMarks {
+        open: "<think>",
+        close: "</think>",
+    };
+    let tokenizer = Arc::new(byte_level(&["<s>", "<end>", "<think>"], &["> Ċ"]));
+    let compiler = FormCompiler::new(tokenizer);
+    let form = compiler
+        .compile(&Form::Choice(vec!["yes".to_owned()]))
+        .unwrap();
+    let begun = compiler
+        .reasoning(MARKS, true, None, Some(form.clone()))
+        .unwrap();
+    let text = |constraint: &mut dyn TokenConstraint, text: &str| {
+        for byte in text.bytes() {
+            let token = TokenId::new(3 + u32::from(byte));
+            assert!(
+                allowed(constraint, 260)[token.index()],
+                "{} of {text}",
+                char::from(byte)
+            );
+            constraint.advance(token).unwrap();
+        }
+    };
+    let letter = |letter: u8| 3 + usize::from(letter);
+    let mut answer = begun.start().unwrap();
+    text(answer.as_mut(), "so no</think");
+    let mask = allowed(answer.as_mut(), 260);
+    // The end waits for the form, and a token that would go beyond the marker is left out.
+    assert!(!mask[END.index()] && !mask[259] && mask[letter(b'>')] && mask[letter(b'x')]);
+    text(answer.as_mut(), ">\n\n");
+    let mask = allowed(answer.as_mut(), 260);
+    assert!(mask[letter(b'y')] && mask[letter(b'\n')] && !mask[letter(b'n')]);
+    text(answer.as_mut(), "yes");
+    // Nothing forces a model to reason.
+    let free = compiler.reasoning(MARKS, false, None, Some(form)).unwrap();
+    let mut answer = free.start().unwrap();
+    let mask = allowed(answer.as_mut(), 260);
+    assert!(mask[2] && mask[letter(b'y')] && !mask[letter(b'n')]);
+    text(answer.as_mut(), "yes");
+    let mut answer = free.start().unwrap();
+    answer.advance(TokenId::new(2)).unwrap();
+    text(answer.as_mut(), "no</think>yes");
+    // A budget ends it.
+    let short = compiler.reasoning(MARKS, true, Some(3), None).unwrap();
+    let mut answer = short.start().unwrap();
+    text(answer.as_mut(), "so");
+    text(answer.as_mut(), "<");
+    let mask = allowed(answer.as_mut(), 260);
+    assert_eq!(mask.iter().filter(|&&bit| bit).count(), 1);
+    text(answer.as_mut(), "/think>");
+    assert!(allowed(answer.as_mut(), 260)[END.index()]);
 }

@@ -30,7 +30,8 @@ use crate::template::RenderedPrompt;
 pub use error::{TokenizeError, TokenizerError};
 use library::Around;
 pub(crate) use special::ControlGuard;
-use special::{Fragment, SpecialTokens};
+pub(crate) use special::Fragment;
+use special::SpecialTokens;
 use vocabulary::{MAX_TOKENS, TokenBytes};
 
 /// What the text of a control token in the input means.
@@ -302,6 +303,19 @@ impl Tokenizer {
             Some(rest) if self.adds_space => rest.to_owned(),
             _ => text,
         }
+    }
+
+    /// The special token that is spelled so.
+    pub fn special(&self, text: &str) -> Option<TokenId> {
+        match self.all_special.split(text)[..] {
+            [Fragment::Token(id)] => Some(id),
+            _ => None,
+        }
+    }
+
+    /// A text as its special tokens and what lies between them.
+    pub(crate) fn split_special<'t>(&self, text: &'t str) -> Vec<Fragment<'t>> {
+        self.all_special.split(text)
     }
 
     /// How many tokens the vocabulary has.

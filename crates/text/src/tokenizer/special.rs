@@ -7,7 +7,7 @@ use super::error::TokenizerError;
 
 /// A part of a text: still text, or a token already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fragment<'t> {
+pub(crate) enum Fragment<'t> {
     Text(&'t str),
     Token(TokenId),
 }
