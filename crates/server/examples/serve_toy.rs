@@ -10,7 +10,7 @@ use forthwith_core::units::{Blocks, Tokens};
 use forthwith_engine::{Engine, EngineConfig, EngineHandle};
 use forthwith_models::toy::Toy;
 use forthwith_server::{Identity, Loader, Purpose, ServedModel, ServerConfig, serve};
-use forthwith_text::{ChatTemplate, FormCompiler, Tokenizer};
+use forthwith_text::{ChatTemplate, FormCompiler, Tokenizer, ToolFormat};
 
 struct ToyLoader;
 
@@ -37,6 +37,8 @@ impl Loader for ToyLoader {
         Ok(vec![ServedModel {
             id: "toy".to_owned(),
             created: 0,
+            tool_format: ToolFormat::of(""),
+            reasoning: None,
             forms: FormCompiler::new(Arc::clone(&tokenizer)),
             tokenizer,
             template: Some(template),

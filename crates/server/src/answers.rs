@@ -34,6 +34,8 @@ pub(crate) struct Context {
     pub(crate) stops: Vec<String>,
     /// Whether the text ends after what stops it, not before.
     pub(crate) shows_stop: bool,
+    /// Hidden tokens that the text shows all the same.
+    pub(crate) spelled: Vec<TokenId>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) clock: Arc<dyn Clock>,
     /// When the call came in.
@@ -382,7 +384,8 @@ impl Choice {
             prompt: ask.prompt,
             text: text
                 .with_prompt(prompt.last().copied())
-                .with_stop_shown(context.shows_stop),
+                .with_stop_shown(context.shows_stop)
+                .with_spelled(context.spelled.clone()),
             pending: Vec::new(),
             stopped: None,
             stop_token_ids: ask.request.stop().stop_token_ids.clone(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use forthwith_core::request::{Limits, SamplingParams};
 use forthwith_engine::EngineHandle;
-use forthwith_text::{ChatTemplate, FormCompiler, Tokenizer};
+use forthwith_text::{ChatTemplate, FormCompiler, ReasoningMarks, Tokenizer, ToolFormat};
 
 use crate::error::ApiError;
 use crate::identity::Identity;
@@ -19,6 +19,10 @@ pub struct ServedModel {
     pub tokenizer: Arc<Tokenizer>,
     /// Forms that answers must have.
     pub forms: FormCompiler,
+    /// How it writes calls of tools.
+    pub tool_format: ToolFormat,
+    /// How it marks its reasoning, if it reasons.
+    pub reasoning: Option<ReasoningMarks>,
     /// Messages to a prompt; without it the chat endpoint refuses.
     pub template: Option<ChatTemplate>,
     /// Where requests go.

@@ -70,7 +70,7 @@ impl Detokenizer {
     }
 
     /// The same with hidden tokens.
-    fn push_shown(&mut self, tokenizer: &Tokenizer, token: TokenId, text: &mut String) {
+    pub(crate) fn push_shown(&mut self, tokenizer: &Tokenizer, token: TokenId, text: &mut String) {
         if self.follows {
             self.characters.push(tokenizer.separator().as_bytes(), text);
         }

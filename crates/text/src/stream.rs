@@ -26,6 +26,8 @@ pub struct TextStream {
     tokenizer: Arc<Tokenizer>,
     detokenizer: Detokenizer,
     stops: StopScanner,
+    /// Hidden tokens that are shown all the same.
+    spelled: Vec<TokenId>,
 }
 
 impl TextStream {
@@ -36,6 +38,7 @@ impl TextStream {
             tokenizer,
             detokenizer: Detokenizer::default(),
             stops,
+            spelled: Vec::new(),
         }
     }
 
@@ -57,10 +60,22 @@ impl TextStream {
         self
     }
 
+    /// Shows these hidden tokens as they are spelled.
+    #[must_use]
+    pub fn with_spelled(mut self, tokens: Vec<TokenId>) -> Self {
+        self.spelled = tokens;
+        self
+    }
+
     /// Takes the next token of the answer.
     pub fn push(&mut self, token: TokenId) -> Delta {
         let mut text = String::new();
-        self.detokenizer.push(&self.tokenizer, token, &mut text);
+        if self.spelled.contains(&token) {
+            self.detokenizer
+                .push_shown(&self.tokenizer, token, &mut text);
+        } else {
+            self.detokenizer.push(&self.tokenizer, token, &mut text);
+        }
         self.delta(&text)
     }
 

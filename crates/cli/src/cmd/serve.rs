@@ -12,7 +12,7 @@ use forthwith_hub::{Hub, Progress as _};
 use forthwith_server::{
     AccessRules, ApiKeys, Identity, Loader, Purpose, ServeError, ServedModel, ServerConfig, bind,
 };
-use forthwith_text::FormCompiler;
+use forthwith_text::{ChatTemplate, FormCompiler, ReasoningMarks, ToolFormat};
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -144,10 +144,13 @@ pub(crate) fn serve(
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_secs());
     let limits = engine.limits();
+    let source = template.as_ref().map_or("", ChatTemplate::source);
     Ok(ServedModel {
         id,
         identity,
         created,
+        tool_format: ToolFormat::of(source),
+        reasoning: ReasoningMarks::of(source),
         forms: FormCompiler::new(Arc::clone(&tokenizer)),
         tokenizer,
         template,

@@ -16,10 +16,12 @@ const TEXT: &str = "海の日 🌊🧭 Żółć ½ 👩‍🔬 é | two  spaces\
 const TEMPLATE: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n\
     {% endfor %}<|im_start|>assistant\n";
 const CONTROL: [&str; 3] = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"];
-const VOCAB: u32 = 259;
+pub(crate) const VOCAB: u32 = 259;
+/// The token that ends an answer.
+pub(crate) const END: u32 = 258;
 
 /// Bytes 0 to 255, then the control tokens.
-fn tokenizer() -> Tokenizer {
+pub(crate) fn tokenizer() -> Tokenizer {
     let mut fresh = 256..;
     let letters = (0..=255_u32).map(|byte| match byte {
         33..=126 | 161..=172 | 174..=255 => char::from_u32(byte).unwrap(),

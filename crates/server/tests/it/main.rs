@@ -20,4 +20,5 @@ mod structure;
 mod support;
 mod time_limit;
 mod tokens;
+mod tools;
 mod whole_server;

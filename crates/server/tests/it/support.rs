@@ -13,7 +13,7 @@ use forthwith_core::units::{BlockId, Blocks, Tokens};
 use forthwith_engine::{Engine, EngineConfig, EngineHandle};
 use forthwith_models::toy::Toy;
 use forthwith_server::{AppState, Identity, Purpose, ServedModel, ServerConfig, Stamps, router};
-use forthwith_text::{ChatTemplate, FormCompiler, Tokenizer};
+use forthwith_text::{ChatTemplate, FormCompiler, ReasoningMarks, Tokenizer, ToolFormat};
 use serde_json::Value;
 use tower::ServiceExt;
 
@@ -206,6 +206,8 @@ pub(crate) fn served(
         id: id.to_owned(),
         created: 1_600_000_000,
         template: template.map(|source| ChatTemplate::new(source, &tokenizer).unwrap()),
+        tool_format: ToolFormat::of(template.unwrap_or_default()),
+        reasoning: template.and_then(ReasoningMarks::of),
         forms: FormCompiler::new(Arc::clone(&tokenizer)),
         tokenizer,
         limits: engine.limits(),

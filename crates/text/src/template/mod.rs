@@ -41,12 +41,14 @@ const GIVEN: [&str; 7] = [
 ];
 
 /// One message of a conversation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ChatMessage {
-    /// Who speaks: `system`, `user`, `assistant`.
+    /// Who speaks: `system`, `user`, `assistant`, `tool`.
     pub role: String,
     /// What is said.
     pub content: String,
+    /// What templates read besides: `tool_calls`, `tool_call_id`, `name`, `reasoning_content`.
+    pub fields: BTreeMap<&'static str, serde_json::Value>,
 }
 
 /// How a conversation is rendered.
@@ -56,6 +58,8 @@ pub struct RenderOptions {
     pub add_generation_prompt: bool,
     /// End with the last character of the last message, so that an answer goes on from there.
     pub continue_final_message: bool,
+    /// Declarations of the tools that the model may call.
+    pub tools: Vec<serde_json::Value>,
     /// What the template reads besides, by name.
     pub variables: BTreeMap<String, serde_json::Value>,
 }
@@ -66,6 +70,7 @@ impl RenderOptions {
         Self {
             add_generation_prompt: true,
             continue_final_message: false,
+            tools: Vec::new(),
             variables: BTreeMap::new(),
         }
     }
@@ -135,6 +140,8 @@ pub enum TemplateError {
 pub struct ChatTemplate {
     source: String,
     engine: Engine,
+    /// Whether it shows tools to the model.
+    reads_tools: bool,
     /// The variables that the template reads beyond those that are given.
     reads: BTreeSet<String>,
     guard: Arc<ControlGuard>,
@@ -160,10 +167,12 @@ impl ChatTemplate {
         };
         let engine = Engine::compile(source)?;
         let mut reads = engine.variables()?;
+        let reads_tools = reads.contains("tools");
         reads.retain(|name| !GIVEN.contains(&name.as_str()));
         Ok(Self {
             source: source.to_owned(),
             engine,
+            reads_tools,
             reads,
             guard: tokenizer.guard(),
             bos: text(tokenizer.bos()),
@@ -198,6 +207,29 @@ impl ChatTemplate {
         &self.source
     }
 
+    /// Whether it shows tools to the model.
+    pub fn reads_tools(&self) -> bool {
+        self.reads_tools
+    }
+
+    /// Whether it words an assistant's earlier calls itself.
+    pub fn words_calls(&self) -> bool {
+        self.source.contains("tool_calls")
+    }
+
+    /// Whether it takes the arguments of earlier calls as an object, which it writes as JSON; others take
+    /// the text.
+    pub fn takes_objects(&self) -> bool {
+        let words: String = self.source.split_whitespace().collect();
+        let written = [
+            "arguments|tojson",
+            "arguments']|tojson",
+            "arguments\"]|tojson",
+            "function|tojson",
+        ];
+        written.iter().any(|written| words.contains(written))
+    }
+
     /// The variables that change what the template writes, as far as their names tell.
     pub fn variables(&self) -> impl Iterator<Item = &str> {
         self.reads.iter().map(String::as_str)
@@ -215,8 +247,9 @@ impl ChatTemplate {
         options: &RenderOptions,
     ) -> Result<RenderedPrompt, TemplateError> {
         self.check_variables(&options.variables)?;
-        check_length(messages, &options.variables)?;
-        let sentinel = self.sentinel(messages, &options.variables)?;
+        let values = values(messages, options);
+        check_length(messages, &values)?;
+        let sentinel = self.sentinel(messages, &values)?;
         let last = messages.last();
         let messages: Vec<Value> = messages
             .iter()
@@ -224,7 +257,13 @@ impl ChatTemplate {
             .map(|(index, message)| {
                 check_role(index, &message.role)?;
                 let content = self.guard.guard(&message.content, sentinel);
-                Ok(context! { role => message.role.as_str(), content => content })
+                let fields = message.fields.iter();
+                let fields = fields.map(|(&name, value)| (name, self.guarded(value, sentinel)));
+                Ok(context! {
+                    role => message.role.as_str(),
+                    content => content,
+                    ..Value::from_pairs(fields)
+                })
             })
             .collect::<Result<_, TemplateError>>()?;
         let variables = options.variables.iter();
@@ -236,7 +275,7 @@ impl ChatTemplate {
             continue_final_message => options.continue_final_message,
             bos_token => self.bos.clone(),
             eos_token => self.eos.clone(),
-            tools => (),
+            tools => self.tools(&options.tools, sentinel),
             documents => (),
             ..Value::from_pairs(variables)
         })?;
@@ -245,6 +284,17 @@ impl ChatTemplate {
             text.truncate(end_of(&content, &text)?);
         }
         Ok(RenderedPrompt { text, sentinel })
+    }
+
+    /// Templates ask whether there are tools by asking for the list.
+    fn tools(&self, tools: &[serde_json::Value], sentinel: char) -> Value {
+        if tools.is_empty() {
+            return Value::from(());
+        }
+        tools
+            .iter()
+            .map(|tool| self.guarded(tool, sentinel))
+            .collect()
     }
 
     /// A value whose texts cannot become control tokens.
@@ -294,16 +344,11 @@ impl ChatTemplate {
     }
 
     /// A character that occurs nowhere in the input: one of those that Unicode sets aside.
-    fn sentinel(
-        &self,
-        messages: &[ChatMessage],
-        variables: &BTreeMap<String, serde_json::Value>,
-    ) -> Result<char, TemplateError> {
-        let variables: Vec<String> = variables.values().map(ToString::to_string).collect();
+    fn sentinel(&self, messages: &[ChatMessage], values: &[String]) -> Result<char, TemplateError> {
         ('\u{fdd0}'..='\u{fdef}')
             .find(|&candidate| {
                 !self.source.contains(candidate)
-                    && !variables.iter().any(|value| value.contains(candidate))
+                    && !values.iter().any(|value| value.contains(candidate))
                     && !messages
                         .iter()
                         .any(|message| message.content.contains(candidate))
@@ -317,14 +362,19 @@ impl ChatTemplate {
     }
 }
 
+/// All values beside the contents, as text.
+fn values(messages: &[ChatMessage], options: &RenderOptions) -> Vec<String> {
+    let fields = messages.iter().flat_map(|message| message.fields.values());
+    let values = fields
+        .chain(&options.tools)
+        .chain(options.variables.values());
+    values.map(ToString::to_string).collect()
+}
+
 /// What is longer than any prompt is refused before a template is blamed for it.
-fn check_length(
-    messages: &[ChatMessage],
-    variables: &BTreeMap<String, serde_json::Value>,
-) -> Result<(), TemplateError> {
+fn check_length(messages: &[ChatMessage], values: &[String]) -> Result<(), TemplateError> {
     let contents = messages.iter().map(|message| message.content.len());
-    let values = variables.values().map(|value| value.to_string().len());
-    let length: usize = contents.chain(values).sum();
+    let length: usize = contents.chain(values.iter().map(String::len)).sum();
     if length <= MAX_OUTPUT {
         return Ok(());
     }

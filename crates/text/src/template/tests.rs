@@ -11,6 +11,7 @@ fn message(role: &str, content: &str) -> ChatMessage {
     ChatMessage {
         role: role.to_owned(),
         content: content.to_owned(),
+        ..ChatMessage::default()
     }
 }
 

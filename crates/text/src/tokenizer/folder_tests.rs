@@ -356,6 +356,7 @@ fn text_that_looks_like_a_control_token_stays_text_in_a_template() {
         let message = crate::ChatMessage {
             role: "user".to_owned(),
             content: content.to_owned(),
+            ..crate::ChatMessage::default()
         };
         let options = crate::RenderOptions::for_answer();
         tokenizer

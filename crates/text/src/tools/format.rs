@@ -1,6 +1,9 @@
 //! The ways in which models write calls of tools.
 
+use forthwith_core::units::TokenId;
 use serde_json::{Value, json};
+
+use crate::tokenizer::{Fragment, Tokenizer};
 
 /// A tool as a request declares it.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,19 +37,6 @@ pub struct ToolFormat {
     /// After the last call.
     pub(super) end: &'static str,
 }
-
-/// Hermes, Qwen 2.5 and 3, and all that were not trained for another one.
-const HERMES: ToolFormat = ToolFormat {
-    name: "hermes",
-    trigger: "<tool_call>",
-    at_start: false,
-    begin: "",
-    open: "<tool_call>\n{\"name\": \"",
-    middle: "\", \"arguments\": ",
-    close: "}\n</tool_call>",
-    between: Some("\n"),
-    end: "",
-};
 
 /// Llama 3.1 to 3.3.
 const LLAMA_3: ToolFormat = ToolFormat {
@@ -124,6 +114,19 @@ const HARMONY: ToolFormat = ToolFormat {
 };
 
 impl ToolFormat {
+    /// Hermes, Qwen 2.5 and 3, and all that were not trained for another one.
+    pub const HERMES: Self = Self {
+        name: "hermes",
+        trigger: "<tool_call>",
+        at_start: false,
+        begin: "",
+        open: "<tool_call>\n{\"name\": \"",
+        middle: "\", \"arguments\": ",
+        close: "}\n</tool_call>",
+        between: Some("\n"),
+        end: "",
+    };
+
     /// The format that a chat template's own text shows.
     pub fn of(template: &str) -> Self {
         let has = |text: &str| template.contains(text);
@@ -140,7 +143,7 @@ impl ToolFormat {
         } else if has("<|python_tag|>") || has("\"parameters\": ") && has("<|eom_id|>") {
             LLAMA_3
         } else {
-            HERMES
+            Self::HERMES
         }
     }
 
@@ -167,6 +170,25 @@ impl ToolFormat {
     /// Everything before the first call's name.
     pub(super) fn lead(&self) -> String {
         format!("{}{}", self.begin, self.open)
+    }
+
+    /// The special tokens of its texts.
+    pub fn special_tokens(&self, tokenizer: &Tokenizer) -> Vec<TokenId> {
+        let texts = [
+            self.trigger,
+            self.begin,
+            self.open,
+            self.middle,
+            self.close,
+            self.end,
+        ];
+        let pieces = texts.into_iter().chain(self.between);
+        let pieces = pieces.flat_map(|text| tokenizer.split_special(text));
+        let tokens = pieces.filter_map(|piece| match piece {
+            Fragment::Token(id) => Some(id),
+            Fragment::Text(_) => None,
+        });
+        tokens.collect()
     }
 
     /// What tells a model of tools whose template does not.

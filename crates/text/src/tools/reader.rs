@@ -36,6 +36,17 @@ pub struct ReasoningMarks {
     pub close: &'static str,
 }
 
+impl ReasoningMarks {
+    /// The marks that a chat template's own text shows, if it shows any.
+    pub fn of(template: &str) -> Option<Self> {
+        let all = [("<think>", "</think>"), ("[THINK]", "[/THINK]")];
+        let shown =
+            |&(open, close): &(&str, &str)| template.contains(open) && template.contains(close);
+        let (open, close) = all.into_iter().find(shown)?;
+        Some(Self { open, close })
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Nothing has come that is not white space.

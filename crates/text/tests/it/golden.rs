@@ -137,6 +137,7 @@ fn smollm2_conversations_are_encoded_as_their_text_is_parsed() {
         let message = ChatMessage {
             role: "user".to_owned(),
             content: content.to_owned(),
+            ..ChatMessage::default()
         };
         let options = RenderOptions {
             add_generation_prompt: true,

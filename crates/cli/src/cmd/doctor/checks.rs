@@ -174,6 +174,7 @@ impl Subject<'_> {
         let messages = [ChatMessage {
             role: "user".to_owned(),
             content: "Hello".to_owned(),
+            ..ChatMessage::default()
         }];
         let options = RenderOptions::for_answer();
         let rendered = match template.render(&messages, &options) {

@@ -61,6 +61,7 @@ pub(super) fn run(
         messages.push(ChatMessage {
             role: "user".to_owned(),
             content: line,
+            ..ChatMessage::default()
         });
         let mut page = Page::open();
         let answered = encode(model, &messages, raw)
@@ -70,6 +71,7 @@ pub(super) fn run(
             Ok(content) => messages.push(ChatMessage {
                 role: "assistant".to_owned(),
                 content,
+                ..ChatMessage::default()
             }),
             Err(failure) => {
                 // What was refused does not stay in the conversation.

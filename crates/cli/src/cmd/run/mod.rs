@@ -178,6 +178,7 @@ fn encode(model: &LoadedModel, prompt: &str, raw: bool) -> Result<Vec<TokenId>, 
             let message = ChatMessage {
                 role: "user".to_owned(),
                 content: prompt.to_owned(),
+                ..ChatMessage::default()
             };
             let options = RenderOptions::for_answer();
             let rendered = template.render(&[message], &options)?;

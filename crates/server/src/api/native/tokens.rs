@@ -81,7 +81,7 @@ pub(crate) async fn tokenize(
         let model = state.model(text.model.as_deref())?;
         let tokens = if kinds.messages.is_some() {
             text.refuse_beside_messages()?;
-            body.read::<Conversation>()?.tokens(&model)?
+            body.read::<Conversation>()?.prompt(&model)?.tokens
         } else {
             text.tokens(&model.tokenizer)?
         };

@@ -40,6 +40,8 @@ pub(crate) struct Usage {
     prompt_tokens: usize,
     completion_tokens: usize,
     total_tokens: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    completion_tokens_details: Option<CompletionDetails>,
     prompt_tokens_details: PromptDetails,
     determinism: Determinism,
 }
@@ -52,6 +54,11 @@ pub(crate) enum StreamUsage {
     Later(()),
     /// The count of the whole call.
     Now(Usage),
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+struct CompletionDetails {
+    reasoning_tokens: usize,
 }
 
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -170,6 +177,7 @@ impl Call {
             model: self.model,
             stops: self.options.stops.clone(),
             shows_stop: self.options.shows_stop,
+            spelled: self.options.spelled.clone(),
             metrics: Arc::clone(state.metrics()),
             clock: Arc::clone(state.clock()),
             arrived,
@@ -204,6 +212,7 @@ impl Usage {
             prompt_tokens: totals.prompt,
             completion_tokens: totals.completion,
             total_tokens: totals.prompt + totals.completion,
+            completion_tokens_details: None,
             prompt_tokens_details: PromptDetails {
                 cached_tokens: totals.cached,
             },
@@ -215,6 +224,12 @@ impl Usage {
                 kv_format: identity.kv_format.clone(),
             },
         }
+    }
+
+    /// Tells how many of the answers' tokens were reasoning.
+    pub(crate) fn with_reasoning(mut self, reasoning_tokens: usize) -> Self {
+        self.completion_tokens_details = Some(CompletionDetails { reasoning_tokens });
+        self
     }
 }
 

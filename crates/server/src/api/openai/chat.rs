@@ -4,6 +4,7 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::response::{IntoResponse, Response};
 use forthwith_core::request::MAX_LOGPROBS;
+use forthwith_text::{AnswerPart, ReasoningMarks, ToolFormat};
 use serde::{Deserialize, Serialize};
 
 use super::body::Body;
@@ -12,7 +13,9 @@ use super::conversation::Conversation;
 use super::fields::{CHAT, CONVERSATION, GENERATION};
 use super::logprobs::ChatLogprobs;
 use super::options::{Options, Written};
+use super::reading::{ChoiceReader, Reading};
 use super::structure::WrittenForm;
+use super::tools::{CallDelta, CallTold, WrittenTools};
 use super::wire::Whole;
 use crate::access::Asked;
 use crate::answers::{Answers, Matched, Piece, Totals};
@@ -34,6 +37,9 @@ const NAMING: Naming = Naming {
 struct Own {
     logprobs: Option<bool>,
     top_logprobs: Option<Whole>,
+    reasoning_format: Option<String>,
+    include_reasoning: Option<bool>,
+    thinking_token_budget: Option<Whole>,
 }
 
 #[derive(Debug, Serialize)]
@@ -59,8 +65,12 @@ struct Choice {
 #[derive(Debug, Serialize)]
 struct Said {
     role: &'static str,
-    content: String,
+    content: Option<String>,
     refusal: Option<()>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_content: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<CallTold>,
 }
 
 /// One event of a stream.
@@ -92,6 +102,10 @@ struct ChunkDelta {
     role: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     content: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_content: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<CallDelta>,
 }
 
 /// Answers a conversation, plain or streamed.
@@ -101,24 +115,25 @@ pub(crate) async fn create(
     Payload(bytes): Payload,
 ) -> Result<Response, ApiError> {
     let arrived = state.clock().now();
-    let call = state.work(move |state| prepare(state, &bytes)).await?;
+    let (call, reading) = state.work(move |state| prepare(state, &bytes)).await?;
     let logprobs = call.logprobs.is_some();
     let (frame, options, answers) = call.submit(&state, (arrived, reader))?;
     if options.stream {
         let wording = Stream {
             frame,
             logprobs,
-            choices: answers.len(),
+            choices: (0..answers.len()).map(|_| reading.choice()).collect(),
+            reasons: reading.reasoning.is_some(),
             model: answers.model().clone(),
             options,
         };
         return Ok(sse::respond(answers, wording));
     }
-    let whole = collect(frame, &options, logprobs, answers).await?;
+    let whole = collect(frame, (&options, &reading), logprobs, answers).await?;
     Ok(Json(whole).into_response())
 }
 
-pub(super) fn prepare(state: &AppState, bytes: &Bytes) -> Result<Call, ApiError> {
+pub(super) fn prepare(state: &AppState, bytes: &Bytes) -> Result<(Call, Reading), ApiError> {
     state.ready()?;
     let body = Body::check(bytes, &[GENERATION, CHAT, CONVERSATION])?;
     let written: Written = body.read()?;
@@ -127,11 +142,75 @@ pub(super) fn prepare(state: &AppState, bytes: &Bytes) -> Result<Call, ApiError>
     let logprobs = own.alternatives()?;
     let mut options = written.understood(&model, state.stamps())?;
     body.read::<WrittenForm>()?.hold(&mut options, &model)?;
-    let prompt = body.read::<Conversation>()?.tokens(&model)?;
-    Call::new(state, model, &NAMING, (options, logprobs), &[prompt])
+    let tools = body.read::<WrittenTools>()?.understood(&model)?;
+    let mut conversation = body.read::<Conversation>()?;
+    match &tools {
+        Some(tools) => tools.hold(&mut options, &model)?,
+        None => conversation = conversation.without_tools(),
+    }
+    let prompt = conversation.prompt(&model)?;
+    let reading = own.reading(tools.map(|tools| tools.format), prompt.reasoning)?;
+    own.hold(&reading, &mut options, &model)?;
+    options.spelled = reading.spelled(&model.tokenizer);
+    let call = Call::new(state, model, &NAMING, (options, logprobs), &[prompt.tokens])?;
+    Ok((call, reading))
 }
 
 impl Own {
+    fn reading(
+        &self,
+        tools: Option<ToolFormat>,
+        reasoning: Option<(ReasoningMarks, bool)>,
+    ) -> Result<Reading, ApiError> {
+        const FORMAT: &str = "reasoning_format";
+        let raw = match self.reasoning_format.as_deref() {
+            None | Some("auto" | "deepseek") => false,
+            Some("none") => true,
+            Some(_) => {
+                let message = "reasoning_format is auto, deepseek or none";
+                return Err(ApiError::field(FORMAT, message));
+            }
+        };
+        let hides = self.include_reasoning == Some(false);
+        if raw && hides {
+            let message = "include_reasoning: false and reasoning_format: none exclude each other";
+            return Err(ApiError::field(FORMAT, message));
+        }
+        Ok(Reading {
+            tools,
+            reasoning,
+            raw,
+            hides,
+        })
+    }
+
+    /// Lets the answer reason before it is held to anything, within the budget.
+    fn hold(
+        &self,
+        reading: &Reading,
+        options: &mut Options,
+        model: &ServedModel,
+    ) -> Result<(), ApiError> {
+        const BUDGET: &str = "thinking_token_budget";
+        let budget = self.thinking_token_budget.map(|budget| budget.0);
+        let budget = budget.map(|budget| usize::try_from(budget).unwrap_or(usize::MAX));
+        let Some((marks, begun)) = reading.reasoning else {
+            if budget.is_some() {
+                let message = "this model does not reason in a part of its own; leave it out";
+                return Err(ApiError::unsupported(BUDGET, message));
+            }
+            return Ok(());
+        };
+        if budget.is_some() && !begun && model.tokenizer.special(marks.open).is_none() {
+            let message =
+                "the beginning of this model's reasoning is no token of its own; leave it out";
+            return Err(ApiError::unsupported(BUDGET, message));
+        }
+        let then = options.constraint.take();
+        options.constraint = model.forms.reasoning(marks, begun, budget, then);
+        Ok(())
+    }
+
     /// How many alternatives to report with each token's log-probability.
     fn alternatives(&self) -> Result<Option<u32>, ApiError> {
         let top = self.top_logprobs.map(|top| top.0);
@@ -152,31 +231,40 @@ impl Own {
 
 async fn collect(
     frame: Frame,
-    options: &Options,
+    (options, reading): (&Options, &Reading),
     logprobs: bool,
     mut answers: Answers,
 ) -> Result<ChatCompletion, ApiError> {
     let mut choices: Vec<Choice> = (0..answers.len())
         .map(|index| Choice::new(index, logprobs))
         .collect();
+    let mut readers: Vec<ChoiceReader> = choices.iter().map(|_| reading.choice()).collect();
     let mut closing = Closing::new(answers.model(), options.seed);
     while let Some(piece) = answers.next().await {
-        let piece = piece?;
+        let mut piece = piece?;
         let choice = &mut choices[piece.choice];
-        choice.message.content.push_str(&piece.text);
+        let reader = &mut readers[piece.choice];
+        let (parts, tokens) = reader.read(&mut piece);
+        for part in parts {
+            choice.message.take(part, &frame.id, piece.choice);
+        }
         if let Some(logprobs) = &mut choice.logprobs {
-            logprobs.extend(&answers.model().tokenizer, &piece.tokens);
+            logprobs.extend(&answers.model().tokenizer, &tokens);
         }
         if let Some(ending) = piece.end {
-            choice.finish_reason = ending.reason;
+            choice.finish_reason = reader.reason(&ending);
             choice.stop_reason = ending.matched;
             closing.warn(ending.warning);
         }
     }
+    let mut usage = Usage::new(answers.totals(), answers.model(), options.seed);
+    if reading.reasoning.is_some() {
+        usage = usage.with_reasoning(readers.iter().map(|reader| reader.reasoning_tokens).sum());
+    }
     Ok(ChatCompletion {
         frame,
         choices,
-        usage: Usage::new(answers.totals(), answers.model(), options.seed),
+        usage,
         closing,
     })
 }
@@ -187,8 +275,10 @@ impl Choice {
             index,
             message: Said {
                 role: "assistant",
-                content: String::new(),
+                content: Some(String::new()),
                 refusal: None,
+                reasoning_content: None,
+                tool_calls: Vec::new(),
             },
             logprobs: logprobs.then(ChatLogprobs::default),
             finish_reason: "length",
@@ -197,12 +287,67 @@ impl Choice {
     }
 }
 
+impl Said {
+    fn take(&mut self, part: AnswerPart, answer: &str, choice: usize) {
+        match part {
+            AnswerPart::Content(text) => self.content.get_or_insert_default().push_str(&text),
+            AnswerPart::Reasoning(text) => {
+                let reasoning = self.reasoning_content.get_or_insert_default();
+                reasoning.push_str(&text);
+            }
+            AnswerPart::Call { index, name } => {
+                let call = CallTold::new(call_id(answer, choice, index), name);
+                self.tool_calls.push(call);
+                self.content = self.content.take().filter(|content| !content.is_empty());
+            }
+            AnswerPart::Arguments { text, .. } => {
+                if let Some(call) = self.tool_calls.last_mut() {
+                    call.push(&text);
+                }
+            }
+        }
+    }
+}
+
+impl ChunkDelta {
+    fn of(part: AnswerPart, answer: &str, choice: usize) -> Self {
+        let call = |call| Self {
+            tool_calls: vec![call],
+            ..Self::default()
+        };
+        match part {
+            AnswerPart::Content(text) => Self {
+                content: Some(text),
+                ..Self::default()
+            },
+            AnswerPart::Reasoning(text) => Self {
+                reasoning_content: Some(text),
+                ..Self::default()
+            },
+            AnswerPart::Call { index, name } => call(CallDelta::begin(
+                index,
+                call_id(answer, choice, index),
+                name,
+            )),
+            AnswerPart::Arguments { index, text } => call(CallDelta::more(index, text)),
+        }
+    }
+}
+
+/// A name for a call that no other one has.
+fn call_id(answer: &str, choice: usize, index: usize) -> String {
+    let answer = answer.rsplit('-').next().unwrap_or(answer);
+    format!("call_{answer}_{choice}_{index}")
+}
+
 /// How this endpoint words its stream.
 struct Stream {
     frame: Frame,
     options: Options,
     logprobs: bool,
-    choices: usize,
+    choices: Vec<ChoiceReader>,
+    /// Whether answers may have reasoning.
+    reasons: bool,
     model: std::sync::Arc<ServedModel>,
 }
 
@@ -223,10 +368,11 @@ impl Stream {
 
 impl Wording for Stream {
     fn opening(&mut self) -> Vec<String> {
-        let roles = (0..self.choices).map(|index| {
+        let roles = (0..self.choices.len()).map(|index| {
             let delta = ChunkDelta {
                 role: Some("assistant"),
                 content: Some(String::new()),
+                ..ChunkDelta::default()
             };
             self.chunk(ChunkChoice {
                 index,
@@ -237,31 +383,35 @@ impl Wording for Stream {
         roles.collect()
     }
 
-    fn piece(&mut self, piece: Piece) -> Vec<String> {
+    fn piece(&mut self, mut piece: Piece) -> Vec<String> {
         let index = piece.choice;
         let mut chunks = Vec::new();
-        if !piece.text.is_empty() || !piece.tokens.is_empty() {
-            let mut logprobs = self.logprobs.then(ChatLogprobs::default);
-            if let Some(logprobs) = &mut logprobs {
-                logprobs.extend(&self.model.tokenizer, &piece.tokens);
+        let (mut parts, tokens) = self.choices[index].read(&mut piece);
+        let mut logprobs = None;
+        if self.logprobs && !tokens.is_empty() {
+            let told: &mut ChatLogprobs = logprobs.insert(ChatLogprobs::default());
+            told.extend(&self.model.tokenizer, &tokens);
+            if parts.is_empty() {
+                // Tokens without a text of their own.
+                parts.push(AnswerPart::Content(String::new()));
             }
-            let delta = ChunkDelta {
-                role: None,
-                content: Some(piece.text),
-            };
+        }
+        for part in parts {
+            let delta = ChunkDelta::of(part, &self.frame.id, index);
             chunks.push(self.chunk(ChunkChoice {
                 index,
                 delta,
-                logprobs,
+                logprobs: logprobs.take(),
                 ..ChunkChoice::default()
             }));
         }
         if let Some(ending) = piece.end {
+            let reason = self.choices[index].reason(&ending);
             let mut closing = Closing::new(&self.model, self.options.seed);
             closing.warn(ending.warning);
             let choice = ChunkChoice {
                 index,
-                finish_reason: Some(ending.reason),
+                finish_reason: Some(reason),
                 stop_reason: ending.matched,
                 ..ChunkChoice::default()
             };
@@ -271,15 +421,16 @@ impl Wording for Stream {
     }
 
     fn usage(&mut self, totals: Totals) -> Option<String> {
+        let mut usage = Usage::new(totals, &self.model, self.options.seed);
+        if self.reasons {
+            let reasoned = self.choices.iter().map(|choice| choice.reasoning_tokens);
+            usage = usage.with_reasoning(reasoned.sum());
+        }
         self.options.include_usage.then(|| {
             json(&Chunk {
                 frame: &self.frame,
                 choices: Vec::new(),
-                usage: Some(StreamUsage::Now(Usage::new(
-                    totals,
-                    &self.model,
-                    self.options.seed,
-                ))),
+                usage: Some(StreamUsage::Now(usage)),
                 closing: None,
             })
         })

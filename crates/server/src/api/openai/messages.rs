@@ -1,15 +1,16 @@
 //! A conversation on the wire, and as the chat template wants it.
 //!
 //! `developer` is what newer clients call `system`, and becomes it. A list of text parts becomes
-//! the parts' texts, one after the other. An assistant's earlier tool calls become text in the form
-//! that most templates use for them, so that the model sees them.
+//! the parts' texts, one after the other. An assistant's earlier tool calls go to the template; where it
+//! does not word calls, they become text as the model would have written it, so that the model sees them.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
-use forthwith_text::ChatMessage;
+use forthwith_text::{ChatMessage, ToolFormat};
 use serde::de::{Error, IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::error::ApiError;
 
@@ -25,9 +26,9 @@ pub(crate) struct Message {
     content: Option<Content>,
     tool_calls: Option<Vec<ToolCall>>,
     tool_call_id: Option<String>,
+    name: Option<String>,
+    reasoning_content: Option<String>,
     // Clients send an answer back as they got it, with its empty fields.
-    #[serde(rename = "name")]
-    _name: Option<NotYet>,
     #[serde(rename = "refusal")]
     _refusal: Option<NotYet>,
     #[serde(rename = "audio")]
@@ -36,8 +37,6 @@ pub(crate) struct Message {
     _annotations: Option<NotYet>,
     #[serde(rename = "function_call")]
     _function_call: Option<NotYet>,
-    #[serde(rename = "reasoning_content")]
-    _reasoning_content: Option<NotYet>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -66,8 +65,7 @@ struct AnyPart {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ToolCall {
-    #[serde(rename = "id")]
-    _id: String,
+    id: String,
     #[serde(rename = "type")]
     kind: Option<String>,
     #[serde(rename = "index")]
@@ -139,35 +137,99 @@ impl<'de> Visitor<'de> for ContentReader {
     }
 }
 
+/// What the template makes of messages itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Reads {
+    /// Earlier calls, which otherwise become text in this format.
+    pub(crate) calls: bool,
+    pub(crate) format: ToolFormat,
+    /// The arguments of earlier calls as an object, not as text.
+    pub(crate) objects: bool,
+    /// The reasoning of earlier answers.
+    pub(crate) reasoning: bool,
+}
+
 /// Checks a conversation and words it for the template.
-pub(crate) fn conversation(messages: Vec<Message>) -> Result<Vec<ChatMessage>, ApiError> {
+pub(crate) fn conversation(
+    messages: Vec<Message>,
+    reads: &Reads,
+) -> Result<Vec<ChatMessage>, ApiError> {
     if messages.is_empty() || messages.len() > MAX_MESSAGES {
         let count = messages.len();
         let message = format!("messages has {count} entries, allowed are 1 to {MAX_MESSAGES}");
         return Err(ApiError::field("messages", message));
     }
     let worded = messages.into_iter().enumerate().map(|(index, message)| {
-        message.worded().map_err(|(field, problem)| {
+        message.worded(reads).map_err(|(field, problem)| {
             ApiError::field(format!("messages[{index}].{field}"), problem)
         })
     });
     worded.collect()
 }
 
+/// A field and what is wrong with it.
+type Problem = (&'static str, String);
+
 impl Message {
-    fn worded(self) -> Result<ChatMessage, (&'static str, String)> {
+    fn worded(self, reads: &Reads) -> Result<ChatMessage, Problem> {
+        self.check()?;
         let calls = self.tool_calls.unwrap_or_default();
-        let role = match self.role {
-            Role::System | Role::Developer => "system",
-            Role::User => "user",
-            Role::Assistant => "assistant",
-            Role::Tool => "tool",
+        let role = self.role.word();
+        let mut content = match self.content {
+            Some(Content(content)) => content,
+            None if calls.is_empty() => {
+                let problem = format!("a message of role `{role}` needs content");
+                return Err(("content", problem));
+            }
+            None => String::new(),
         };
-        if self.role != Role::Assistant && !calls.is_empty() {
-            return Err((
-                "tool_calls",
-                format!("a message of role `{role}` calls no tools"),
-            ));
+        let mut fields = BTreeMap::new();
+        if !calls.is_empty() {
+            let calls: Vec<WordedCall> = calls
+                .into_iter()
+                .map(ToolCall::worded)
+                .collect::<Result<_, Problem>>()?;
+            if reads.calls {
+                let calls = calls.into_iter().map(|call| call.shown(reads.objects));
+                fields.insert("tool_calls", calls.collect());
+            } else {
+                if !content.is_empty() {
+                    content.push('\n');
+                }
+                let calls = calls.iter();
+                let calls = calls.map(|call| (call.name.as_str(), call.arguments.as_str()));
+                content.push_str(&reads.format.worded(calls));
+            }
+        }
+        for (field, text) in [("tool_call_id", self.tool_call_id), ("name", self.name)] {
+            fields.extend(text.map(|text| (field, Value::from(text))));
+        }
+        if let Some(reasoning) = self.reasoning_content.filter(|text| !text.is_empty()) {
+            if !reads.reasoning {
+                let problem = "this model's chat template does not read the reasoning of earlier answers; \
+                               leave it out";
+                return Err(("reasoning_content", problem.to_owned()));
+            }
+            fields.insert("reasoning_content", Value::from(reasoning));
+        }
+        Ok(ChatMessage {
+            role: role.to_owned(),
+            content,
+            fields,
+        })
+    }
+
+    /// Checks what the role may have.
+    fn check(&self) -> Result<(), Problem> {
+        let role = self.role.word();
+        let calls = self.tool_calls.as_ref().map_or(0, Vec::len);
+        if self.role != Role::Assistant && calls > 0 {
+            let problem = format!("a message of role `{role}` calls no tools");
+            return Err(("tool_calls", problem));
+        }
+        if calls > MAX_TOOL_CALLS {
+            let problem = format!("{calls} tool calls, allowed are {MAX_TOOL_CALLS}");
+            return Err(("tool_calls", problem));
         }
         if self.role == Role::Tool && self.tool_call_id.is_none() {
             let problem = "a message of role `tool` names the call that it answers";
@@ -177,35 +239,41 @@ impl Message {
             let problem = format!("a message of role `{role}` answers no tool call");
             return Err(("tool_call_id", problem));
         }
-        if calls.len() > MAX_TOOL_CALLS {
-            let problem = format!("{} tool calls, allowed are {MAX_TOOL_CALLS}", calls.len());
-            return Err(("tool_calls", problem));
+        if self.role != Role::Tool && self.name.is_some() {
+            let problem = "names of speakers are not supported; leave it out";
+            return Err(("name", problem.to_owned()));
         }
-        let mut content = match self.content {
-            Some(Content(content)) => content,
-            None if calls.is_empty() => {
-                let problem = format!("a message of role `{role}` needs content");
-                return Err(("content", problem));
-            }
-            None => String::new(),
-        };
-        for call in calls {
-            call.append_to(&mut content)?;
+        if self.role != Role::Assistant && self.reasoning_content.is_some() {
+            let problem = format!("a message of role `{role}` has no reasoning");
+            return Err(("reasoning_content", problem));
         }
-        Ok(ChatMessage {
-            role: role.to_owned(),
-            content,
-        })
+        Ok(())
     }
 }
 
+impl Role {
+    fn word(self) -> &'static str {
+        match self {
+            Self::System | Self::Developer => "system",
+            Self::User => "user",
+            Self::Assistant => "assistant",
+            Self::Tool => "tool",
+        }
+    }
+}
+
+/// An earlier call; its arguments are JSON.
+struct WordedCall {
+    id: String,
+    name: String,
+    arguments: String,
+}
+
 impl ToolCall {
-    fn append_to(self, content: &mut String) -> Result<(), (&'static str, String)> {
+    fn worded(self) -> Result<WordedCall, Problem> {
         if let Some(kind) = self.kind.filter(|kind| kind != "function") {
-            return Err((
-                "tool_calls",
-                format!("a tool call of type `{kind}` is not known"),
-            ));
+            let problem = format!("a tool call of type `{kind}` is not known");
+            return Err(("tool_calls", problem));
         }
         let FunctionCall { name, arguments } = self.function;
         // A model may have written broken arguments; they are kept as the text that they are.
@@ -213,15 +281,24 @@ impl ToolCall {
             Ok(_) => arguments,
             Err(_) => Value::String(arguments).to_string(),
         };
-        if !content.is_empty() {
-            content.push('\n');
-        }
-        let name = Value::String(name);
-        let call = format!("{{\"name\": {name}, \"arguments\": {arguments}}}");
-        content.push_str("<tool_call>\n");
-        content.push_str(&call);
-        content.push_str("\n</tool_call>");
-        Ok(())
+        let id = self.id;
+        Ok(WordedCall {
+            id,
+            name,
+            arguments,
+        })
+    }
+}
+
+impl WordedCall {
+    /// The call as templates read it.
+    fn shown(self, object: bool) -> Value {
+        let arguments = match serde_json::from_str(&self.arguments) {
+            Ok(arguments) if object => arguments,
+            _ => Value::String(self.arguments),
+        };
+        let function = json!({ "name": self.name, "arguments": arguments });
+        json!({ "id": self.id, "type": "function", "function": function })
     }
 }
 
@@ -229,9 +306,17 @@ impl ToolCall {
 mod tests {
     use super::*;
 
+    /// A template that knows nothing but contents.
+    const TEXT: Reads = Reads {
+        calls: false,
+        format: ToolFormat::HERMES,
+        objects: false,
+        reasoning: false,
+    };
+
     fn worded(json: &str) -> Result<Vec<(String, String)>, String> {
         let messages: Vec<Message> = serde_json::from_str(json).map_err(|e| e.to_string())?;
-        conversation(messages)
+        conversation(messages, &TEXT)
             .map(|all| all.into_iter().map(|m| (m.role, m.content)).collect())
             .map_err(|error| error.json().to_string())
     }
@@ -267,6 +352,33 @@ mod tests {
     }
 
     #[test]
+    fn templates_that_word_calls_get_them_as_they_like_them() {
+        let message = r#"[{"role":"assistant","content":null,"reasoning_content":"so","tool_calls":[{"id":"c1",
+            "type":"function","function":{"name":"lamp","arguments":"{\"on\": true}"}}]}]"#;
+        for (objects, arguments) in [
+            (true, json!({ "on": true })),
+            (false, json!("{\"on\": true}")),
+        ] {
+            let reads = Reads {
+                calls: true,
+                reasoning: true,
+                objects,
+                ..TEXT
+            };
+            let messages: Vec<Message> = serde_json::from_str(message).unwrap();
+            let worded = conversation(messages, &reads).unwrap();
+            assert_eq!(worded[0].content, "");
+            assert_eq!(worded[0].fields["reasoning_content"], "so");
+            let call = &worded[0].fields["tool_calls"][0];
+            assert_eq!(call["function"]["arguments"], arguments);
+            assert_eq!(
+                (&call["id"], &call["type"]),
+                (&json!("c1"), &json!("function"))
+            );
+        }
+    }
+
+    #[test]
     fn broken_shapes_are_refused() {
         for bad in [
             "[]",
@@ -284,6 +396,8 @@ mod tests {
             r#"[{"role":"assistant","content":null}]"#,
             r#"[{"role":"user","content":"x","name":"Ann"}]"#,
             r#"[{"role":"user","content":"x","mood":"good"}]"#,
+            r#"[{"role":"user","content":"x","reasoning_content":"y"}]"#,
+            r#"[{"role":"assistant","content":"x","reasoning_content":"y"}]"#,
         ] {
             assert!(worded(bad).is_err(), "{bad}");
         }

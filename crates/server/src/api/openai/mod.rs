@@ -11,6 +11,8 @@ pub(crate) mod logprobs;
 pub(crate) mod messages;
 pub(crate) mod models;
 pub(crate) mod options;
+pub(crate) mod reading;
 pub(crate) mod render;
 pub(crate) mod structure;
+pub(crate) mod tools;
 pub(crate) mod wire;

@@ -89,6 +89,8 @@ pub(crate) struct Options {
     pub(crate) stops: Vec<String>,
     /// Whether the text ends after what stops it.
     pub(crate) shows_stop: bool,
+    /// Hidden tokens that mark parts of answers.
+    pub(crate) spelled: Vec<TokenId>,
     /// Only calls with the same salt share cached prompts.
     pub(crate) cache_salt: Option<Vec<u8>>,
     /// Where the call stands among others.
@@ -125,6 +127,7 @@ impl Written {
             stop: self.stop_rules(model)?,
             stops: self.stop_strings()?,
             shows_stop: self.include_stop_str_in_output.unwrap_or(false),
+            spelled: Vec::new(),
             scheduling: self.scheduling()?,
             cache_salt: self.cache_salt.map(String::into_bytes),
             stream,

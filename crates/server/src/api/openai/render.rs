@@ -64,7 +64,7 @@ pub(crate) async fn chat(
     Asked(state): Asked,
     Payload(bytes): Payload,
 ) -> Result<Json<Rendered>, ApiError> {
-    let job = move |state: &AppState| Ok(Rendered::of(&chat::prepare(state, &bytes)?));
+    let job = move |state: &AppState| Ok(Rendered::of(&chat::prepare(state, &bytes)?.0));
     state.work(job).await.map(Json)
 }
 

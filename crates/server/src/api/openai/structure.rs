@@ -190,7 +190,7 @@ fn of_grammar(text: String) -> Form {
     }
 }
 
-fn refusal(field: &'static str, error: &FormError) -> ApiError {
+pub(super) fn refusal(field: &'static str, error: &FormError) -> ApiError {
     let message = format!("{field}: {error}");
     match error {
         FormError::Busy => ApiError::unavailable("forms_busy", &message),

@@ -216,6 +216,7 @@ fn prompt(model: &ServedModel, instruction: &str, text: &str) -> Result<Vec<Toke
     let message = ChatMessage {
         role: "user".to_owned(),
         content,
+        ..ChatMessage::default()
     };
     let options = RenderOptions::for_answer();
     let rendered = template.render(&[message], &options)?;
