@@ -126,6 +126,7 @@ fn samplings() -> Vec<SamplingParams> {
         changed(|sampling| sampling.top_p = 0.9),
         changed(|sampling| sampling.min_p = 0.1),
         changed(|sampling| sampling.repetition_penalty = 1.2),
+        changed(|sampling| sampling.filters.typical_p = 0.9),
     ]
 }
 
