@@ -204,7 +204,7 @@ impl Default for Filters {
 
 /// Neutral values are exact; anything else, however close, is a setting.
 fn differs(value: f32, neutral: f32) -> bool {
-    value < neutral || value > neutral
+    value - neutral != 0.0
 }
 
 impl Filters {

@@ -142,7 +142,9 @@ impl Plain {
             Stage::MinP => {
                 let sorted = self.sorted();
                 let least = sorted[0].1 * f64::from(params.min_p);
-                sorted.iter().for_each(|t| self.compare(t.1, least));
+                for t in &sorted {
+                    self.compare(t.1, least);
+                }
                 self.keep(
                     &sorted
                         .iter()
@@ -159,7 +161,9 @@ impl Plain {
                 self.compare(chance, often);
                 if chance < often && threshold <= 0.5 {
                     let sorted = self.sorted();
-                    sorted.iter().for_each(|t| self.compare(t.1, threshold));
+                    for t in &sorted {
+                        self.compare(t.1, threshold);
+                    }
                     let reaching = sorted.iter().filter(|t| t.1 >= threshold).count();
                     let kept = sorted.iter().skip(reaching.saturating_sub(1)).map(|t| t.0);
                     self.keep(&kept.collect::<Vec<_>>());
