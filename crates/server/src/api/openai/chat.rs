@@ -10,6 +10,7 @@ use super::body::Body;
 use super::call::{Call, Closing, Frame, Naming, StreamUsage, Usage, json};
 use super::conversation::Conversation;
 use super::fields::{CHAT, CONVERSATION, GENERATION};
+use super::filters::WrittenFilters;
 use super::logprobs::ChatLogprobs;
 use super::options::{Options, Written};
 use super::structure::WrittenForm;
@@ -127,6 +128,7 @@ pub(super) fn prepare(state: &AppState, bytes: &Bytes) -> Result<Call, ApiError>
     let logprobs = own.alternatives()?;
     let mut options = written.understood(&model, state.stamps())?;
     body.read::<WrittenForm>()?.hold(&mut options, &model)?;
+    body.read::<WrittenFilters>()?.add(&mut options, &model)?;
     let prompt = body.read::<Conversation>()?.tokens(&model)?;
     Call::new(state, model, &NAMING, (options, logprobs), &[prompt])
 }
