@@ -112,6 +112,42 @@ fn settings() -> Vec<(&'static str, SamplingParams, Option<u32>)> {
             drawn(|p| p.repetition_penalty = 1.2),
             None,
         ),
+        (
+            "list: typical_p 0.9",
+            drawn(|p| p.filters.typical_p = 0.9),
+            None,
+        ),
+        (
+            "list: top_n_sigma 1",
+            drawn(|p| p.filters.top_n_sigma = 1.0),
+            None,
+        ),
+        (
+            "list: xtc 0.5",
+            drawn(|p| p.filters.xtc.probability = 0.5),
+            None,
+        ),
+        (
+            "list: xtc 0.5, top_k 40",
+            drawn(|p| (p.filters.xtc.probability, p.top_k) = (0.5, 40)),
+            None,
+        ),
+        (
+            "list: dynatemp 0.5",
+            drawn(|p| p.filters.dynamic.range = 0.5),
+            None,
+        ),
+        (
+            "list: mirostat 2",
+            drawn(|p| p.filters.mirostat.version = 2),
+            None,
+        ),
+        ("dry 0.8", drawn(|p| p.filters.dry.multiplier = 0.8), None),
+        (
+            "repeat_penalty 1.2, 64 tokens",
+            drawn(|p| p.filters.repeat.penalty = 1.2),
+            None,
+        ),
     ]
 }
 
