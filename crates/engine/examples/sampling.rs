@@ -73,12 +73,13 @@ impl Executor for Ready {
     }
 }
 
+fn drawn(change: fn(&mut SamplingParams)) -> SamplingParams {
+    let mut params = SamplingParams::default();
+    change(&mut params);
+    params
+}
+
 fn settings() -> Vec<(&'static str, SamplingParams, Option<u32>)> {
-    let drawn = |change: fn(&mut SamplingParams)| {
-        let mut params = SamplingParams::default();
-        change(&mut params);
-        params
-    };
     let greedy = SamplingParams::greedy();
     vec![
         ("greedy", greedy.clone(), None),
@@ -112,6 +113,12 @@ fn settings() -> Vec<(&'static str, SamplingParams, Option<u32>)> {
             drawn(|p| p.repetition_penalty = 1.2),
             None,
         ),
+    ]
+}
+
+/// Those of which most go by way of a list.
+fn further_settings() -> Vec<(&'static str, SamplingParams, Option<u32>)> {
+    vec![
         (
             "list: typical_p 0.9",
             drawn(|p| p.filters.typical_p = 0.9),
@@ -249,7 +256,7 @@ fn main() -> Result<(), Failure> {
         print!(" {:>17}", format!("{vocab} x {rows}"));
     }
     println!("\n{:38}{}", "", "   peaked     flat".repeat(SIZES.len()));
-    let chosen = settings().into_iter();
+    let chosen = settings().into_iter().chain(further_settings());
     for (name, params, logprobs) in chosen.filter(|setting| setting.0.contains(&wanted)) {
         print!("{name:38}");
         for (vocab, rows) in SIZES {
