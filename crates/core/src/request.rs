@@ -1,10 +1,14 @@
 //! A request, valid by construction: every limit is checked here and nowhere else.
 
 mod edits;
+mod filters;
 mod parts;
 mod texts;
 
 pub use edits::{LogitEdits, MAX_EDITS};
+pub use filters::{
+    Breakers, Dry, DynamicTemperature, Filters, MAX_BREAKERS, Mirostat, Repeat, Stage, Xtc,
+};
 pub use parts::RequestParts;
 pub use texts::{TextParts, Wanted};
 
@@ -25,9 +29,9 @@ pub struct Limits {
 
 /// How the next token is chosen from the logits.
 ///
-/// The order is: penalties, [`LogitEdits`], what the form
-/// allows, temperature, `top_k`, `top_p`, `min_p`, draw. A temperature of zero
-/// (or below 1e-5) takes the most likely token; the lowest id wins a tie.
+/// The order is that of [`Stage::USUAL`], unless the request says another; [`LogitEdits`] and what the
+/// form allows come after the penalties that begin it, the draw last. A temperature of zero (or below
+/// 1e-5) leaves the most likely token; the lowest id wins a tie.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SamplingParams {
     /// Divides the logits; `0..=2`.
@@ -44,6 +48,8 @@ pub struct SamplingParams {
     pub frequency_penalty: f32,
     /// Subtracted once if the token occurs in the output; `-2..=2`.
     pub presence_penalty: f32,
+    /// What few requests use.
+    pub filters: Filters,
     /// The stream of random numbers; equal seeds give equal answers.
     pub seed: u64,
     /// Which of several choices this is; it draws from its own stream.
@@ -60,6 +66,7 @@ impl Default for SamplingParams {
             repetition_penalty: 1.0,
             frequency_penalty: 0.0,
             presence_penalty: 0.0,
+            filters: Filters::default(),
             seed: 0,
             choice: 0,
         }
@@ -75,7 +82,7 @@ impl SamplingParams {
         }
     }
 
-    /// Whether the most likely token is taken without a draw.
+    /// Whether the most likely token is taken without a draw, as far as the usual settings tell.
     pub fn is_greedy(&self) -> bool {
         self.temperature < 1e-5 || self.top_k == 1
     }
@@ -192,6 +199,14 @@ pub enum RequestError {
         /// The allowed range, in words.
         allowed: &'static str,
     },
+    /// Fields that are fine by themselves exclude each other.
+    #[error("{problem}")]
+    Conflict {
+        /// One of the fields.
+        field: &'static str,
+        /// All of them, their values and the remedy, in words.
+        problem: String,
+    },
 }
 
 impl RequestError {
@@ -201,7 +216,9 @@ impl RequestError {
             Self::EmptyPrompt | Self::PromptTooLong { .. } => "prompt",
             Self::TextTooLong { .. } => "input",
             Self::AnswerTooLong { .. } => "max_tokens",
-            Self::UnknownToken { field, .. } | Self::OutOfRange { field, .. } => field,
+            Self::UnknownToken { field, .. }
+            | Self::OutOfRange { field, .. }
+            | Self::Conflict { field, .. } => field,
         }
     }
 
@@ -214,6 +231,7 @@ impl RequestError {
             }
             Self::UnknownToken { .. } => "unknown_token",
             Self::OutOfRange { .. } => "out_of_range",
+            Self::Conflict { .. } => "conflict",
         }
     }
 }
@@ -391,7 +409,7 @@ fn check_sampling(sampling: &SamplingParams) -> Result<(), RequestError> {
             return Err(out_of_range(field, &value, allowed));
         }
     }
-    Ok(())
+    sampling.check_filters()
 }
 
 #[cfg(test)]

@@ -73,12 +73,13 @@ impl Executor for Ready {
     }
 }
 
+fn drawn(change: fn(&mut SamplingParams)) -> SamplingParams {
+    let mut params = SamplingParams::default();
+    change(&mut params);
+    params
+}
+
 fn settings() -> Vec<(&'static str, SamplingParams, Option<u32>)> {
-    let drawn = |change: fn(&mut SamplingParams)| {
-        let mut params = SamplingParams::default();
-        change(&mut params);
-        params
-    };
     let greedy = SamplingParams::greedy();
     vec![
         ("greedy", greedy.clone(), None),
@@ -110,6 +111,48 @@ fn settings() -> Vec<(&'static str, SamplingParams, Option<u32>)> {
         (
             "repetition_penalty 1.2",
             drawn(|p| p.repetition_penalty = 1.2),
+            None,
+        ),
+    ]
+}
+
+/// Those of which most go by way of a list.
+fn further_settings() -> Vec<(&'static str, SamplingParams, Option<u32>)> {
+    vec![
+        (
+            "list: typical_p 0.9",
+            drawn(|p| p.filters.typical_p = 0.9),
+            None,
+        ),
+        (
+            "list: top_n_sigma 1",
+            drawn(|p| p.filters.top_n_sigma = 1.0),
+            None,
+        ),
+        (
+            "list: xtc 0.5",
+            drawn(|p| p.filters.xtc.probability = 0.5),
+            None,
+        ),
+        (
+            "list: xtc 0.5, top_k 40",
+            drawn(|p| (p.filters.xtc.probability, p.top_k) = (0.5, 40)),
+            None,
+        ),
+        (
+            "list: dynatemp 0.5",
+            drawn(|p| p.filters.dynamic.range = 0.5),
+            None,
+        ),
+        (
+            "list: mirostat 2",
+            drawn(|p| p.filters.mirostat.version = 2),
+            None,
+        ),
+        ("dry 0.8", drawn(|p| p.filters.dry.multiplier = 0.8), None),
+        (
+            "repeat_penalty 1.2, 64 tokens",
+            drawn(|p| p.filters.repeat.penalty = 1.2),
             None,
         ),
     ]
@@ -213,7 +256,7 @@ fn main() -> Result<(), Failure> {
         print!(" {:>17}", format!("{vocab} x {rows}"));
     }
     println!("\n{:38}{}", "", "   peaked     flat".repeat(SIZES.len()));
-    let chosen = settings().into_iter();
+    let chosen = settings().into_iter().chain(further_settings());
     for (name, params, logprobs) in chosen.filter(|setting| setting.0.contains(&wanted)) {
         print!("{name:38}");
         for (vocab, rows) in SIZES {

@@ -337,6 +337,7 @@ impl Engine {
             request: &sequence.request,
             tokens: &sequence.tokens,
             guide: sequence.guide().map(Arc::as_ref),
+            bound: sequence.bound,
             scored: sequence.scored_at(position),
         });
         self.sampler

@@ -20,7 +20,7 @@ use crate::event::{Event, EventSink, Failure, FinishReason, Finished, Timings, T
 use crate::guide::Guide;
 use crate::kv::{BlockPool, BlockTable, Foreseen};
 use crate::outlook::Load;
-use crate::sampling::Choice;
+use crate::sampling::{Choice, first_bound};
 use sharing::Sharing;
 pub(crate) use sharing::Start;
 use text::TextAnswer;
@@ -68,6 +68,8 @@ pub(crate) struct Sequence {
     sharing: Sharing,
     /// Which tokens may come next, if not all may.
     guide: Option<Arc<Guide>>,
+    /// How surprising the next token may be, for mirostat: what the tokens so far led to.
+    pub(crate) bound: f64,
     /// What is computed so far of what was wanted instead of tokens.
     text: TextAnswer,
     /// The most prompt tokens that were ever computed.
@@ -96,6 +98,7 @@ impl Sequence {
             followers: Vec::new(),
             sharing: Sharing::new(!request.bypasses_cache()),
             text: TextAnswer::default(),
+            bound: first_bound(request.sampling().filters.mirostat),
             guide: request.constraint().cloned().map(Guide::new).map(Arc::new),
             request,
             prompt_reached: 0,
@@ -210,6 +213,7 @@ impl Sequence {
     pub(crate) fn accept(&mut self, choice: Choice, now: Duration) {
         self.stamps.first_token.get_or_insert(now);
         self.tokens.push(choice.token);
+        self.bound = choice.bound.unwrap_or(self.bound);
         self.end = self.end_after(choice.token);
         self.send(Event::Token(TokenEvent {
             token: choice.token,

@@ -129,10 +129,10 @@ pub(super) fn mass(candidates: &[Candidate]) -> u64 {
 /// nothing is needed. Afterwards all that come before it in that order stand before it.
 ///
 /// # Cost   halves the rest each time, so linear in all
-fn crossing(
+pub(super) fn crossing(
     candidates: &mut [Candidate],
     mut need: u64,
-    order: fn(&Candidate, &Candidate) -> Ordering,
+    order: impl Fn(&Candidate, &Candidate) -> Ordering + Copy,
 ) -> usize {
     let (mut low, mut high) = (0, candidates.len());
     while high - low > 1 {

@@ -1,11 +1,20 @@
 //! From a row of logits to one token.
 //!
-//! Penalties, edits, what the form allows, temperature, `top_k`, `top_p`, `min_p`, draw, in this order. The choice depends on
-//! the logits, the request and the position alone. `docs/design/sampling.md` has the formulas.
+//! Penalties, edits, what the form allows, then the other stages in the order of the request, draw. The
+//! choice depends on the logits, the request, the tokens so far and, for mirostat, the bound that these
+//! led to. `docs/design/sampling.md` has the formulas.
+//!
+//! Requests with the usual stages in the usual order take the fast path: temperature, `top_k`, `top_p`,
+//! `min_p`, without a list of all tokens. All others take [`list`].
 
+mod dry;
 mod edits;
 mod exact;
 mod filters;
+mod list;
+#[cfg(test)]
+mod list_tests;
+mod mirostat;
 mod penalties;
 mod rng;
 mod scan;
@@ -17,14 +26,17 @@ use std::sync::Arc;
 
 use forthwith_core::constraint::ConstraintError;
 use forthwith_core::executor::StepError;
-use forthwith_core::request::SamplingParams;
+use forthwith_core::request::{GenerationRequest, SamplingParams, Stage};
 use forthwith_core::rows::{ONE, RowPasses, Weighing};
 use forthwith_core::units::TokenId;
 
 use crate::event::{Failure, TokenLogprob};
+use dry::Repetitions;
 use exact::ln;
 use filters::{Candidate, PIECE, by_likelihood, keep_mass, most_likely, nucleus_mass};
-use penalties::Penalties;
+use list::List;
+pub(crate) use mirostat::first_bound;
+use penalties::{Logits, Penalties};
 use scan::{Crew, Scan, logit_of_share, not_negligible};
 pub(crate) use shared::{Row, SharedSampler};
 
@@ -36,6 +48,8 @@ const FEW: usize = 64;
 pub(crate) struct Choice {
     pub(crate) token: TokenId,
     pub(crate) logprob: Option<TokenLogprob>,
+    /// The bound of mirostat for the token after this one.
+    pub(crate) bound: Option<f64>,
 }
 
 /// The logits leave nothing to choose from.
@@ -72,10 +86,13 @@ impl From<SampleError> for Failure {
 /// Chooses tokens; keeps its buffers.
 pub(crate) struct Sampler {
     penalties: Penalties,
+    repetitions: Repetitions,
     adjusted: Vec<f32>,
     scan: Scan,
     candidates: Vec<Candidate>,
     spare: Vec<f32>,
+    /// For the first version of mirostat.
+    top: Vec<Candidate>,
 }
 
 /// The distribution of the unchanged logits.
@@ -94,15 +111,49 @@ impl Raw {
     }
 }
 
+/// A token, and the bound of mirostat for the next one.
+type Picked = (u32, Option<f64>);
+
+/// The stages that change something, in the order of the request.
+fn stages(params: &SamplingParams) -> impl Iterator<Item = Stage> {
+    let order = params.order().iter().copied();
+    order.filter(|&stage| params.has(stage))
+}
+
+fn penalizes(stage: Stage) -> bool {
+    matches!(stage, Stage::Penalties | Stage::Dry)
+}
+
+/// The penalties that come before everything else.
+fn leading(params: &SamplingParams) -> impl Iterator<Item = Stage> {
+    stages(params).take_while(|&stage| penalizes(stage))
+}
+
+/// What comes after those.
+fn trailing(params: &SamplingParams) -> impl Iterator<Item = Stage> {
+    stages(params).skip_while(|&stage| penalizes(stage))
+}
+
+/// Whether the fast path serves: nothing but the usual stages, in the usual order.
+fn is_usual(params: &SamplingParams) -> bool {
+    const USUAL: [Stage; 4] = [Stage::Temperature, Stage::TopK, Stage::TopP, Stage::MinP];
+    let mut usual = USUAL.iter();
+    let filters = &params.filters;
+    let simple = !filters.has_dynamic_temperature() && !filters.has_mirostat();
+    simple && trailing(params).all(|stage| usual.any(|&other| other == stage))
+}
+
 impl Sampler {
     /// For rows of `vocab` logits, which at most so many threads share.
     fn new(vocab: usize, threads: usize, passes: Arc<dyn RowPasses>) -> Self {
         Self {
             penalties: Penalties::new(vocab),
+            repetitions: Repetitions::default(),
             adjusted: Vec::with_capacity(vocab),
             scan: Scan::new(vocab, threads, passes),
             candidates: Vec::with_capacity(vocab),
             spare: Vec::with_capacity(vocab.div_ceil(PIECE)),
+            top: Vec::new(),
         }
     }
 
@@ -127,6 +178,7 @@ impl Sampler {
                 chosen: raw.logprob(row.logits[token.index()]),
                 top: Vec::new(),
             }),
+            bound: None,
         })
     }
 
@@ -144,27 +196,20 @@ impl Sampler {
         let raw = request.logprobs();
         let raw = raw.map(|count| self.raw(logits, max, count as usize, crew));
         let raw = raw.transpose()?;
-        let (edits, generated) = (request.edits(), tokens.len() - request.prompt().len());
-        let changed = Penalties::are_set(params) || edits.apply_after(generated);
-        let token = if changed || guide.is_some() {
+        let generated = tokens.len() - request.prompt().len();
+        let changed = leading(params).next().is_some() || request.edits().apply_after(generated);
+        let (token, bound) = if changed || guide.is_some() {
             let mut adjusted = std::mem::take(&mut self.adjusted);
             adjusted.clear();
             adjusted.extend_from_slice(logits);
-            self.penalties
-                .apply(&mut adjusted, params, tokens, request.prompt().len());
-            let prompt = request.prompt().len();
-            edits::apply(&mut adjusted, (edits, request.stop()), (tokens, prompt));
-            let formed = guide.map_or(Ok(()), |guide| guide.apply(&mut adjusted));
-            let max = formed.map_err(SampleError::from);
-            let max = max.and_then(|()| self.scan.look(&adjusted, crew));
-            let token = max.and_then(|max| self.pick((&adjusted, max), params, tokens, crew));
+            let picked = self.pick_adjusted(&mut adjusted, row, crew);
             self.adjusted = adjusted;
-            token.map_err(|error| match error {
+            picked.map_err(|error| match error {
                 SampleError::NothingAllowed => SampleError::AllForbidden(generated),
                 other => other,
             })?
         } else {
-            self.pick((logits, max), params, tokens, crew)?
+            self.pick((logits, max), row, crew)?
         };
         Ok(Choice {
             token: TokenId::new(token),
@@ -172,21 +217,136 @@ impl Sampler {
                 chosen: raw.logprob(logits[token as usize]),
                 top: raw.top,
             }),
+            bound,
         })
+    }
+
+    /// The token, chosen from logits that are changed before.
+    fn pick_adjusted(
+        &mut self,
+        adjusted: &mut [f32],
+        row: &Row<'_>,
+        crew: &mut dyn Crew,
+    ) -> Result<Picked, SampleError> {
+        let (request, tokens) = (row.request, row.tokens);
+        for stage in leading(request.sampling()) {
+            self.penalize(stage, adjusted, (request, tokens));
+        }
+        let place = (tokens, request.prompt().len());
+        edits::apply(adjusted, (request.edits(), request.stop()), place);
+        row.guide.map_or(Ok(()), |guide| guide.apply(adjusted))?;
+        let max = self.scan.look(adjusted, crew)?;
+        self.pick((adjusted, max), row, crew)
+    }
+
+    fn penalize<L: Logits + ?Sized>(
+        &mut self,
+        stage: Stage,
+        logits: &mut L,
+        (request, tokens): (&GenerationRequest, &[TokenId]),
+    ) {
+        let params = request.sampling();
+        if stage == Stage::Dry {
+            self.repetitions
+                .penalize(logits, &params.filters.dry, tokens);
+        } else {
+            let prompt = request.prompt().len();
+            self.penalties.apply(logits, params, tokens, prompt);
+        }
     }
 
     fn pick(
         &mut self,
         (logits, max): (&[f32], f32),
-        params: &SamplingParams,
-        before: &[TokenId],
+        row: &Row<'_>,
         crew: &mut dyn Crew,
-    ) -> Result<u32, SampleError> {
-        if params.is_greedy() {
-            return Ok(self.scan.first_equal(logits, max));
+    ) -> Result<Picked, SampleError> {
+        let params = row.request.sampling();
+        if !is_usual(params) {
+            return self.pick_listed(logits, row);
         }
-        let bits = rng::draw(params.seed, params.choice, before.len() as u64);
-        Ok(self.pick_at((logits, max), params, bits, crew)?)
+        if params.is_greedy() {
+            return Ok((self.scan.first_equal(logits, max), None));
+        }
+        let bits = rng::draw(params.seed, params.choice, row.tokens.len() as u64);
+        Ok((self.pick_at((logits, max), params, bits, crew)?, None))
+    }
+
+    /// The token, by way of a list of all that are possible.
+    ///
+    /// # Cost   per stage a pass or two over the tokens that are left, one of them with exponentials;
+    ///   a stage that selects by likelihood sorts what it keeps
+    fn pick_listed(&mut self, logits: &[f32], row: &Row<'_>) -> Result<Picked, SampleError> {
+        let params = row.request.sampling();
+        let mut stages = trailing(params).peekable();
+        let mut candidates = std::mem::take(&mut self.candidates);
+        let mut list = if stages.peek() == Some(&Stage::TopK) {
+            // The maxima of the stretches spare a list of all.
+            let count = logits.len().min(params.top_k as usize);
+            let maxima = &self.scan.maxima;
+            most_likely(logits, maxima, count, &mut self.spare, &mut candidates);
+            List::of_some(&mut candidates)
+        } else {
+            List::of_row(logits, &mut candidates)
+        };
+        let picked = self
+            .shorten(&mut list, stages, row)
+            .map(|()| Self::draw(&mut list, row));
+        self.candidates = candidates;
+        picked
+    }
+
+    /// Takes a list through its stages, and what mirostat drops.
+    fn shorten(
+        &mut self,
+        list: &mut List<'_>,
+        stages: impl Iterator<Item = Stage>,
+        row: &Row<'_>,
+    ) -> Result<(), SampleError> {
+        let params = row.request.sampling();
+        let filters = &params.filters;
+        for stage in stages {
+            match stage {
+                Stage::Penalties | Stage::Dry => {
+                    self.penalize(stage, list.logits(), (row.request, row.tokens));
+                    if let Some(Candidate { id, logit, .. }) = list.settle() {
+                        let (token, value) = (id as usize, logit.to_string());
+                        return Err(SampleError::NotFinite { token, value });
+                    }
+                    if list.len() == 0 {
+                        return Err(SampleError::NothingAllowed);
+                    }
+                }
+                Stage::Temperature if filters.has_dynamic_temperature() => {
+                    list.set_dynamic_temperature(params.temperature, filters.dynamic);
+                }
+                Stage::Temperature => list.set_temperature(params.temperature),
+                Stage::TopNSigma => list.top_n_sigma(filters.top_n_sigma),
+                Stage::TopK => list.top_k(params.top_k),
+                Stage::TypicalP => list.typical_p(filters.typical_p),
+                Stage::TopP => list.top_p(params.top_p),
+                Stage::MinP => list.min_p(params.min_p),
+                Stage::Xtc => {
+                    let place = row.tokens.len() as u64;
+                    list.xtc(filters.xtc, rng::chance(params.seed, params.choice, place));
+                }
+            }
+        }
+        if filters.has_mirostat() {
+            let known = (row.bound, row.logits.len());
+            mirostat::shorten(list, filters.mirostat, known, &mut self.top);
+        }
+        Ok(())
+    }
+
+    /// The token at the point of this place, and the bound of mirostat that it leads to.
+    fn draw(list: &mut List<'_>, row: &Row<'_>) -> Picked {
+        let params = row.request.sampling();
+        let bits = rng::draw(params.seed, params.choice, row.tokens.len() as u64);
+        let (token, shares) = list.draw(bits);
+        let settings = params.filters.mirostat;
+        let next = || mirostat::next_bound(settings, row.bound, list, (&token, &shares));
+        (token.id, params.filters.has_mirostat().then(next))
     }
 
     /// The token at a point, `bits` of 2⁶⁴ along, of the filtered distribution.

@@ -5,10 +5,19 @@
 //!
 //! Source: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3".
 
-/// 64 random bits for one position of one choice of a request.
+/// 64 random bits for one position of one choice of a request: those that draw the token.
 pub(super) fn draw(seed: u64, choice: u32, position: u64) -> u64 {
+    bits(seed, choice, position, 0)
+}
+
+/// As many that decide whether the most likely tokens are dropped there.
+pub(super) fn chance(seed: u64, choice: u32, position: u64) -> u64 {
+    bits(seed, choice, position, 1)
+}
+
+fn bits(seed: u64, choice: u32, position: u64, lane: u32) -> u64 {
     let [position_low, position_high] = halves(position);
-    let out = philox([position_low, position_high, choice, 0], halves(seed));
+    let out = philox([position_low, position_high, choice, lane], halves(seed));
     u64::from(out[0]) << 32 | u64::from(out[1])
 }
 
@@ -64,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn seed_choice_and_position_each_matter() {
+    fn seed_choice_position_and_lane_each_matter() {
         let base = draw(1, 2, 3);
         assert_eq!(base, draw(1, 2, 3));
         for other in [
@@ -72,6 +81,7 @@ mod tests {
             draw(1, 3, 3),
             draw(1, 2, 4),
             draw(1 << 32 | 1, 2, 3),
+            chance(1, 2, 3),
         ] {
             assert_ne!(base, other);
         }

@@ -22,6 +22,8 @@ pub(crate) struct Row<'a> {
     pub(crate) tokens: &'a [TokenId],
     /// Which tokens may come next, if not all may.
     pub(crate) guide: Option<&'a Guide>,
+    /// The bound of mirostat.
+    pub(crate) bound: f64,
     /// The token that is asked about, if none is to be chosen.
     pub(crate) scored: Option<TokenId>,
 }
@@ -204,6 +206,7 @@ mod tests {
             request: &request,
             tokens: request.prompt(),
             guide: None,
+            bound: 0.0,
             scored: None,
         });
         let mut choices = Vec::new();

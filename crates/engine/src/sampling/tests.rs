@@ -163,6 +163,7 @@ fn row<'a>(logits: &'a [f32], request: &'a GenerationRequest, tokens: &'a [Token
         request,
         tokens,
         guide: None,
+        bound: 0.0,
         scored: None,
     }
 }
@@ -236,7 +237,7 @@ proptest! {
             .map(|&id| TokenId::new(u32::try_from(id).unwrap())).collect();
         let mut adjusted = logits.clone();
         let mut subject = Penalties::new(logits.len());
-        subject.apply(&mut adjusted, &params, &tokens, prompt.len());
+        subject.apply(&mut adjusted[..], &params, &tokens, prompt.len());
         for (id, (&before, &after)) in logits.iter().zip(&adjusted).enumerate() {
             let count = answer.iter().filter(|&&other| other == id).count();
             let mut expected = before;
@@ -250,7 +251,7 @@ proptest! {
             prop_assert_eq!(after.to_bits(), expected.to_bits());
         }
         let mut second = logits.clone();
-        subject.apply(&mut second, &params, &tokens, prompt.len());
+        subject.apply(&mut second[..], &params, &tokens, prompt.len());
         prop_assert_eq!(second, adjusted);
     }
 

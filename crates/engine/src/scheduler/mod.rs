@@ -493,6 +493,7 @@ mod tests {
             choices.push(Ok(Choice {
                 token: TokenId::new(2),
                 logprob: None,
+                bound: None,
             }));
         }
         scheduler.commit(&plan, &mut choices, Duration::ZERO);

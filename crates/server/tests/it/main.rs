@@ -10,6 +10,7 @@ mod determinism;
 mod edits;
 mod failures;
 mod faults;
+mod filters;
 mod limits;
 mod observe;
 mod protocol;

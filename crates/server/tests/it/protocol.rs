@@ -154,11 +154,11 @@ async fn unknown_and_unsupported_fields_are_refused_by_name() {
         ("", "1", "unknown_parameter"),
         ("messages", "[]", "unknown_parameter"),
         ("max_completion_tokens", "1", "unknown_parameter"),
-        ("typical_p", "0.5", "unsupported_parameter"),
+        ("id_slot", "1", "unsupported_parameter"),
         ("best_of", "2", "unsupported_parameter"),
         ("suffix", "\"x\"", "unsupported_parameter"),
         ("store", "true", "unsupported_parameter"),
-        ("mirostat", "2", "unsupported_parameter"),
+        ("use_beam_search", "true", "unsupported_parameter"),
     ] {
         let answer = client
             .complete(&format!(r#""prompt":"the","{field}":{value}"#))

@@ -1,6 +1,6 @@
 //! What must be true when a world has come to rest.
 
-use forthwith_core::request::GenerationRequest;
+use forthwith_core::request::{Filters, GenerationRequest};
 use forthwith_core::units::{Blocks, Tokens};
 use forthwith_engine::{Counters, Engine, Event, FinishReason, Finished, ReuseStop};
 
@@ -162,6 +162,7 @@ fn is_plain_greedy(request: &GenerationRequest) -> bool {
     let sampling = request.sampling();
     sampling.is_greedy()
         && request.constraint().is_none()
+        && sampling.filters == Filters::default()
         && sampling.frequency_penalty.abs() + sampling.presence_penalty.abs() < 1e-9
         && (sampling.repetition_penalty - 1.0).abs() < 1e-9
 }

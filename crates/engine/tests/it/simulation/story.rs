@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forthwith_core::constraint::Constraint;
-use forthwith_core::request::{RequestParts, SamplingParams, Scheduling, StopRules};
+use forthwith_core::request::{
+    Breakers, Filters, RequestParts, SamplingParams, Scheduling, Stage, StopRules,
+};
 use forthwith_core::units::{TenantId, TokenId};
 use forthwith_engine::TargetGap;
 use forthwith_models::hash_model::HashModel;
@@ -224,7 +226,7 @@ impl Teller {
                 otherwise + dice.share() * scale
             }
         };
-        SamplingParams {
+        let mut params = SamplingParams {
             temperature: if greedy { 0.0 } else { sometimes(0.7, 1.0) },
             top_p: 1.0 + sometimes(0.0, -1.0),
             min_p: sometimes(0.0, 0.3),
@@ -232,8 +234,61 @@ impl Teller {
             frequency_penalty: sometimes(0.0, 1.0),
             presence_penalty: sometimes(0.0, 1.0),
             top_k: dice.count(0, 20),
+            filters: Filters::default(),
             seed: dice.between(0, 5),
             choice: dice.count(0, 2),
+        };
+        if dice.chance(35) {
+            self.refine(&mut params);
+        }
+        params
+    }
+
+    /// Settings that few requests use: some of the filters in some order, or mirostat.
+    fn refine(&mut self, params: &mut SamplingParams) {
+        let words = self.prompt();
+        let dice = &mut self.dice;
+        let filters = &mut params.filters;
+        let window = |dice: &mut Dice| dice.chance(70).then(|| dice.count(0, 12));
+        if dice.chance(30) && params.repetition_penalty <= 1.0 {
+            filters.repeat.penalty = 1.0 + dice.share();
+            filters.repeat.last = window(dice);
+        }
+        if dice.chance(50) {
+            filters.dry.multiplier = dice.share() * 2.0;
+            filters.dry.allowed_length = dice.count(0, 3);
+            filters.dry.last = window(dice);
+            let runs = words.chunks(3).map(|run| (run[0], run[1..].to_vec()));
+            let runs = runs.take(dice.size(0, 3)).collect();
+            filters.dry.breakers = Arc::new(Breakers::new(runs));
+        }
+        if dice.chance(40) {
+            (params.top_k, params.top_p, params.min_p) = (0, 1.0, 0.0);
+            filters.mirostat.version = dice.count(1, 2);
+            filters.mirostat.tau = dice.share() * 4.0;
+            filters.mirostat.eta = dice.share();
+            return;
+        }
+        if dice.chance(40) {
+            filters.top_n_sigma = dice.share() * 3.0;
+        }
+        if dice.chance(40) {
+            filters.typical_p = dice.share();
+        }
+        if dice.chance(40) {
+            filters.xtc.probability = dice.share();
+            filters.xtc.threshold = dice.share() * 0.5;
+        }
+        if dice.chance(40) {
+            filters.dynamic.range = dice.share();
+            filters.dynamic.exponent = dice.share() * 2.0;
+        }
+        if dice.chance(50) {
+            let mut order = Stage::USUAL.to_vec();
+            for last in (1..order.len()).rev() {
+                order.swap(last, dice.size(0, last));
+            }
+            filters.order = Some(order);
         }
     }
 }

@@ -11,6 +11,7 @@ use super::body::Body;
 use super::call::{Call, Closing, Frame, Naming, StreamUsage, Usage, json};
 use super::conversation::Conversation;
 use super::fields::{CHAT, CONVERSATION, GENERATION};
+use super::filters::WrittenFilters;
 use super::logprobs::ChatLogprobs;
 use super::options::{Options, Written};
 use super::reading::{ChoiceReader, Reading};
@@ -142,6 +143,7 @@ pub(super) fn prepare(state: &AppState, bytes: &Bytes) -> Result<(Call, Reading)
     let logprobs = own.alternatives()?;
     let mut options = written.understood(&model, state.stamps())?;
     body.read::<WrittenForm>()?.hold(&mut options, &model)?;
+    body.read::<WrittenFilters>()?.add(&mut options, &model)?;
     let tools = body.read::<WrittenTools>()?.understood(&model)?;
     let mut conversation = body.read::<Conversation>()?;
     match &tools {

@@ -18,6 +18,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::body::Body;
 use super::call::{Call, Closing, Frame, Naming, StreamUsage, Usage, json};
 use super::fields::{COMPLETIONS, GENERATION};
+use super::filters::WrittenFilters;
 use super::logprobs::{CompletionLogprobs, Offset};
 use super::options::{Options, Written};
 use super::structure::WrittenForm;
@@ -188,6 +189,7 @@ pub(super) fn prepare(state: &AppState, bytes: &Bytes) -> Result<(Call, Vec<Stri
     let logprobs = own.alternatives()?;
     let mut options = written.understood(&model, state.stamps())?;
     body.read::<WrittenForm>()?.hold(&mut options, &model)?;
+    body.read::<WrittenFilters>()?.add(&mut options, &model)?;
     let Prompts(prompts) = own.prompt;
     if prompts.len() > MAX_PROMPTS {
         let message = format!("{} prompts, allowed are {MAX_PROMPTS}", prompts.len());

@@ -7,6 +7,7 @@ pub(crate) mod completions;
 pub(crate) mod conversation;
 pub(crate) mod embeddings;
 pub(crate) mod fields;
+pub(crate) mod filters;
 pub(crate) mod logprobs;
 pub(crate) mod messages;
 pub(crate) mod models;

@@ -266,6 +266,7 @@ impl Written {
             repetition_penalty: or(self.repetition_penalty, defaults.repetition_penalty),
             frequency_penalty: or(self.frequency_penalty, defaults.frequency_penalty),
             presence_penalty: or(self.presence_penalty, defaults.presence_penalty),
+            filters: defaults.filters.clone(),
             seed: seed_bits(seed),
             choice: 0,
         })

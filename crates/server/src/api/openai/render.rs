@@ -5,6 +5,7 @@ use axum::Json;
 use serde::Serialize;
 
 use super::call::Call;
+use super::filters::RenderedFilters;
 use super::{chat, completions};
 use crate::access::Asked;
 use crate::error::ApiError;
@@ -47,6 +48,8 @@ struct Sampling {
     repetition_penalty: f32,
     frequency_penalty: f32,
     presence_penalty: f32,
+    #[serde(flatten)]
+    filters: RenderedFilters,
     /// The seed that was sent; without one each call draws its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     seed: Option<i128>,
@@ -93,6 +96,7 @@ impl Rendered {
                 repetition_penalty: params.repetition_penalty,
                 frequency_penalty: params.frequency_penalty,
                 presence_penalty: params.presence_penalty,
+                filters: RenderedFilters::of(params),
                 seed: options.sent_seed,
             },
             stop: options.stops.clone(),
