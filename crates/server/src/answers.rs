@@ -233,7 +233,7 @@ impl Answers {
             Some(Event::Token(token)) => Ok(self.take_token(sent.choice, sent.at, token)),
             Some(Event::Finished(finished)) => self.finish(sent.choice, sent.at, &finished),
             Some(Event::Failed(failure)) => Err(self.failed(sent.choice, failure)),
-            Some(Event::Vectors(_) | Event::Scores(_)) => {
+            Some(Event::Prompt(_) | Event::Vectors(_) | Event::Scores(_)) => {
                 let message = "the engine answered with numbers in place of tokens";
                 Err(self.failed(sent.choice, Failure::of_engine(message)))
             }
