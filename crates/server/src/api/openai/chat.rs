@@ -1,9 +1,12 @@
 //! `POST /v1/chat/completions`: a conversation is continued by the assistant.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::body::Bytes;
 use axum::response::{IntoResponse, Response};
 use forthwith_core::request::MAX_LOGPROBS;
+use forthwith_core::units::TokenId;
 use serde::{Deserialize, Serialize};
 
 use super::body::Body;
@@ -12,6 +15,8 @@ use super::conversation::Conversation;
 use super::fields::{CHAT, CONVERSATION, GENERATION};
 use super::logprobs::ChatLogprobs;
 use super::options::{Options, Written};
+use super::prompt_logprobs::ChatPrompt;
+use super::report::{WrittenReport, ids};
 use super::structure::WrittenForm;
 use super::wire::Whole;
 use crate::access::Asked;
@@ -43,6 +48,8 @@ struct ChatCompletion {
     choices: Vec<Choice>,
     usage: Usage,
     #[serde(flatten)]
+    prompt: ChatPrompt,
+    #[serde(flatten)]
     closing: Closing,
 }
 
@@ -54,6 +61,8 @@ struct Choice {
     finish_reason: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     stop_reason: Option<Matched>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_ids: Option<Vec<u32>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -73,6 +82,8 @@ struct Chunk<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<StreamUsage>,
     #[serde(flatten)]
+    prompt: Option<ChatPrompt>,
+    #[serde(flatten)]
     closing: Option<Closing>,
 }
 
@@ -84,6 +95,8 @@ struct ChunkChoice {
     finish_reason: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     stop_reason: Option<Matched>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_ids: Option<Vec<u32>>,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -109,6 +122,7 @@ pub(crate) async fn create(
             frame,
             logprobs,
             choices: answers.len(),
+            prompts: answers.prompts().clone(),
             model: answers.model().clone(),
             options,
         };
@@ -126,9 +140,12 @@ pub(super) fn prepare(state: &AppState, bytes: &Bytes) -> Result<Call, ApiError>
     let model = state.model(written.model.as_deref())?;
     let logprobs = own.alternatives()?;
     let mut options = written.understood(&model, state.stamps())?;
+    let report = body.read::<WrittenReport>()?;
+    options.report = report.understood(&model, logprobs.is_some())?;
     body.read::<WrittenForm>()?.hold(&mut options, &model)?;
     let prompt = body.read::<Conversation>()?.tokens(&model)?;
-    Call::new(state, model, &NAMING, (options, logprobs), &[prompt])
+    let kept = vec![options.kept(prompt, &model)];
+    Call::new(state, model, &NAMING, (options, logprobs), kept)
 }
 
 impl Own {
@@ -157,32 +174,40 @@ async fn collect(
     mut answers: Answers,
 ) -> Result<ChatCompletion, ApiError> {
     let mut choices: Vec<Choice> = (0..answers.len())
-        .map(|index| Choice::new(index, logprobs))
+        .map(|index| Choice::new(index, logprobs, options))
         .collect();
+    let mut prompt = ChatPrompt::new(options.report, answers.prompts());
     let mut closing = Closing::new(answers.model(), options.seed);
     while let Some(piece) = answers.next().await {
         let piece = piece?;
+        if let Some(rows) = &piece.prompt {
+            let told = (&*answers.model().tokenizer, &answers.prompts()[..]);
+            prompt.logprobs_of(options.report, told, rows);
+        }
         let choice = &mut choices[piece.choice];
+        choice.list(&piece);
         choice.message.content.push_str(&piece.text);
         if let Some(logprobs) = &mut choice.logprobs {
-            logprobs.extend(&answers.model().tokenizer, &piece.tokens);
+            let names = options.report.names(&answers.model().tokenizer);
+            logprobs.extend(names, &piece.tokens);
         }
         if let Some(ending) = piece.end {
             choice.finish_reason = ending.reason;
             choice.stop_reason = ending.matched;
-            closing.warn(ending.warning);
+            closing.warn(ending.warnings);
         }
     }
     Ok(ChatCompletion {
         frame,
         choices,
         usage: Usage::new(answers.totals(), answers.model(), options.seed),
+        prompt,
         closing,
     })
 }
 
 impl Choice {
-    fn new(index: usize, logprobs: bool) -> Self {
+    fn new(index: usize, logprobs: bool, options: &Options) -> Self {
         Self {
             index,
             message: Said {
@@ -193,6 +218,14 @@ impl Choice {
             logprobs: logprobs.then(ChatLogprobs::default),
             finish_reason: "length",
             stop_reason: None,
+            token_ids: options.report.token_ids.then(Vec::new),
+        }
+    }
+
+    /// Lists the tokens of a part by their ids, where they are wanted.
+    fn list(&mut self, piece: &Piece) {
+        if let Some(list) = &mut self.token_ids {
+            list.extend(ids(&piece.ids));
         }
     }
 }
@@ -203,17 +236,23 @@ struct Stream {
     options: Options,
     logprobs: bool,
     choices: usize,
-    model: std::sync::Arc<ServedModel>,
+    prompts: Arc<[Vec<TokenId>]>,
+    model: Arc<ServedModel>,
 }
 
 impl Stream {
     fn chunk(&self, choice: ChunkChoice) -> String {
-        self.chunk_with(choice, None)
+        self.chunk_with(choice, (None, None))
     }
 
-    fn chunk_with(&self, choice: ChunkChoice, closing: Option<Closing>) -> String {
+    fn chunk_with(
+        &self,
+        choice: ChunkChoice,
+        (prompt, closing): (Option<ChatPrompt>, Option<Closing>),
+    ) -> String {
         json(&Chunk {
             frame: &self.frame,
+            prompt,
             closing,
             choices: vec![choice],
             usage: self.options.include_usage.then_some(StreamUsage::Later(())),
@@ -228,11 +267,14 @@ impl Wording for Stream {
                 role: Some("assistant"),
                 content: Some(String::new()),
             };
-            self.chunk(ChunkChoice {
+            let choice = ChunkChoice {
                 index,
                 delta,
                 ..ChunkChoice::default()
-            })
+            };
+            // All choices have the same prompt.
+            let prompt = ChatPrompt::new(self.options.report, &self.prompts);
+            self.chunk_with(choice, (Some(prompt).filter(|_| index == 0), None))
         });
         roles.collect()
     }
@@ -240,10 +282,19 @@ impl Wording for Stream {
     fn piece(&mut self, piece: Piece) -> Vec<String> {
         let index = piece.choice;
         let mut chunks = Vec::new();
-        if !piece.text.is_empty() || !piece.tokens.is_empty() {
+        if let Some(rows) = piece.prompt.filter(|_| index == 0) {
+            let mut prompt = ChatPrompt::default();
+            let told = (&*self.model.tokenizer, &self.prompts[..]);
+            prompt.logprobs_of(self.options.report, told, &rows);
+            let choice = ChunkChoice::default();
+            chunks.push(self.chunk_with(choice, (Some(prompt), None)));
+        }
+        let listed = self.options.report.token_ids && !piece.ids.is_empty();
+        if !piece.text.is_empty() || !piece.tokens.is_empty() || listed {
             let mut logprobs = self.logprobs.then(ChatLogprobs::default);
             if let Some(logprobs) = &mut logprobs {
-                logprobs.extend(&self.model.tokenizer, &piece.tokens);
+                let names = self.options.report.names(&self.model.tokenizer);
+                logprobs.extend(names, &piece.tokens);
             }
             let delta = ChunkDelta {
                 role: None,
@@ -253,19 +304,20 @@ impl Wording for Stream {
                 index,
                 delta,
                 logprobs,
+                token_ids: listed.then(|| ids(&piece.ids)),
                 ..ChunkChoice::default()
             }));
         }
         if let Some(ending) = piece.end {
             let mut closing = Closing::new(&self.model, self.options.seed);
-            closing.warn(ending.warning);
+            closing.warn(ending.warnings);
             let choice = ChunkChoice {
                 index,
                 finish_reason: Some(ending.reason),
                 stop_reason: ending.matched,
                 ..ChunkChoice::default()
             };
-            chunks.push(self.chunk_with(choice, Some(closing)));
+            chunks.push(self.chunk_with(choice, (None, Some(closing))));
         }
         chunks
     }
@@ -280,6 +332,7 @@ impl Wording for Stream {
                     &self.model,
                     self.options.seed,
                 ))),
+                prompt: None,
                 closing: None,
             })
         })
