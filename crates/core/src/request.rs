@@ -126,12 +126,13 @@ pub struct GenerationRequest {
     constraint: Option<Arc<dyn Constraint>>,
     stop: StopRules,
     logprobs: Option<u32>,
+    prompt_logprobs: Option<u32>,
     cache_salt: Option<Vec<u8>>,
     bypass_cache: bool,
     scheduling: Scheduling,
 }
 
-/// The most alternatives that `logprobs` may ask for.
+/// The most alternatives that `logprobs` and `prompt_logprobs` may ask for.
 pub const MAX_LOGPROBS: u32 = 20;
 
 /// The longest `cache_salt`, in bytes.
@@ -247,6 +248,7 @@ impl GenerationRequest {
             constraint,
             stop,
             logprobs,
+            prompt_logprobs,
             cache_salt,
             bypass_cache,
             scheduling,
@@ -268,23 +270,14 @@ impl GenerationRequest {
         ] {
             check_tokens(field, ids, limits)?;
         }
-        let room = limits.context - length;
-        let max_tokens = match max_tokens {
-            None => room,
-            Some(0) => return Err(out_of_range("max_tokens", &0, "1 or more")),
-            Some(wanted) if wanted > room.get() as u64 => {
-                return Err(RequestError::AnswerTooLong {
-                    max_tokens: wanted,
-                    prompt: length,
-                    context: limits.context,
-                });
-            }
-            Some(wanted) => Tokens::new(usize::try_from(wanted).unwrap_or(usize::MAX)),
-        };
+        let nothing = prompt_logprobs.is_some();
+        let max_tokens = check_length(max_tokens, (length, limits.context), nothing)?;
         check_sampling(&sampling)?;
         edits.check(&stop, (max_tokens.get() as u64, limits))?;
-        if let Some(count) = logprobs.filter(|&count| count > MAX_LOGPROBS) {
-            return Err(out_of_range("logprobs", &count, "0 to 20"));
+        for (field, count) in [("logprobs", logprobs), ("prompt_logprobs", prompt_logprobs)] {
+            if let Some(count) = count.filter(|&count| count > MAX_LOGPROBS) {
+                return Err(out_of_range(field, &count, "0 to 20"));
+            }
         }
         check_salt(cache_salt.as_deref())?;
         Ok(Self {
@@ -296,6 +289,7 @@ impl GenerationRequest {
             constraint,
             stop,
             logprobs,
+            prompt_logprobs,
             cache_salt,
             bypass_cache,
             scheduling,
@@ -307,8 +301,8 @@ impl GenerationRequest {
         &self.prompt
     }
 
-    /// The most tokens to generate, none only where no tokens are wanted; prompt and answer fit the
-    /// context.
+    /// The most tokens to generate, none only where something else is wanted; prompt and answer fit
+    /// the context.
     pub fn max_tokens(&self) -> Tokens {
         self.max_tokens
     }
@@ -336,6 +330,12 @@ impl GenerationRequest {
     /// How many alternatives to report, if log-probabilities are wanted.
     pub fn logprobs(&self) -> Option<u32> {
         self.logprobs
+    }
+
+    /// How many alternatives to report of each token of the prompt, if its log-probabilities are
+    /// wanted as well.
+    pub fn prompt_logprobs(&self) -> Option<u32> {
+        self.prompt_logprobs
     }
 
     /// Only requests with the same salt share cached blocks.
@@ -367,6 +367,25 @@ fn check_tokens(field: &'static str, ids: &[TokenId], limits: Limits) -> Result<
     match ids.iter().find(|id| id.index() >= vocab) {
         Some(&id) => Err(RequestError::UnknownToken { field, id, vocab }),
         None => Ok(()),
+    }
+}
+
+/// The length of the answer. It may have `nothing` where something else is wanted.
+fn check_length(
+    max_tokens: Option<u64>,
+    (prompt, context): (Tokens, Tokens),
+    nothing: bool,
+) -> Result<Tokens, RequestError> {
+    let room = context - prompt;
+    match max_tokens {
+        None => Ok(room),
+        Some(0) if !nothing => Err(out_of_range("max_tokens", &0, "1 or more")),
+        Some(max_tokens) if max_tokens > room.get() as u64 => Err(RequestError::AnswerTooLong {
+            max_tokens,
+            prompt,
+            context,
+        }),
+        Some(wanted) => Ok(Tokens::new(usize::try_from(wanted).unwrap_or(usize::MAX))),
     }
 }
 
@@ -443,9 +462,22 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_may_be_empty_where_the_prompt_is_asked_about() {
+        let parts = RequestParts {
+            max_tokens: Some(0),
+            prompt_logprobs: Some(0),
+            ..parts(4)
+        };
+        let request = GenerationRequest::new(parts, LIMITS).unwrap();
+        assert_eq!(request.max_tokens(), Tokens::ZERO);
+        // Every row is needed.
+        assert_eq!(request.skippable(), 0);
+    }
+
+    #[test]
     fn numbers_outside_their_range_name_the_field() {
         type Change = fn(&mut RequestParts);
-        let cases: [(&str, Change); 10] = [
+        let cases: [(&str, Change); 11] = [
             ("cache_salt", |p| p.cache_salt = Some(vec![0; 257])),
             ("temperature", |p| p.sampling.temperature = f32::NAN),
             ("temperature", |p| p.sampling.temperature = f32::INFINITY),
@@ -455,6 +487,7 @@ mod tests {
                 p.sampling.repetition_penalty = 0.0;
             }),
             ("logprobs", |p| p.logprobs = Some(21)),
+            ("prompt_logprobs", |p| p.prompt_logprobs = Some(21)),
             ("max_tokens", |p| p.max_tokens = Some(0)),
             ("max_tokens", |p| p.max_tokens = Some(u64::MAX)),
             ("stop_token_ids", |p| {

@@ -40,7 +40,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             Event::Token(token) => answer.push(speaker.words()[token.token.index()].clone()),
             Event::Finished(_) => println!("request {seed}: … {} …", answer[..8].join(" ")),
             Event::Failed(message) => println!("request {seed} failed: {message}"),
-            Event::Vectors(_) | Event::Scores(_) => println!("numbers were not asked for"),
+            Event::Prompt(_) | Event::Vectors(_) | Event::Scores(_) => {
+                println!("numbers were not asked for");
+            }
         };
         engine.submit(request, Box::new(sink))?;
     }

@@ -46,7 +46,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Event::Token(token) => print!(" {}", speaker.words()[token.token.index()]),
         Event::Finished(finished) => println!("\n{:?}", finished.reason),
         Event::Failed(message) => println!("\nfailed: {message}"),
-        Event::Vectors(_) | Event::Scores(_) => println!("\nnumbers were not asked for"),
+        Event::Prompt(_) | Event::Vectors(_) | Event::Scores(_) => {
+            println!("\nnumbers were not asked for");
+        }
     };
     engine.submit(request, Box::new(sink))?;
     while !engine.is_idle() {

@@ -1,5 +1,6 @@
 //! What a request's owner hears: tokens one by one, then exactly one end.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use forthwith_core::units::{TokenId, Tokens};
@@ -27,6 +28,9 @@ impl<F: FnMut(Event) + Send> EventSink for F {
 pub enum Event {
     /// The next token of the answer; an end token is sent too.
     Token(TokenEvent),
+    /// What was asked about the prompt's tokens, the second first; sent once, before the first token of
+    /// the answer. The first token of a prompt stands after nothing.
+    Prompt(Arc<Vec<PromptLogprob>>),
     /// The vectors that were wanted, one after the other; sent once.
     Vectors(Vec<f32>),
     /// The log-probability of each token that was asked about; sent once.
@@ -91,11 +95,20 @@ pub struct TokenEvent {
 /// Log-probabilities of the model's own distribution, before penalties and temperature.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenLogprob {
-    /// The chosen token's.
+    /// The token's own.
     pub chosen: f64,
     /// The most likely tokens, most likely first, the lower id first among equals. Shorter than
     /// asked for if fewer tokens are possible at all.
     pub top: Vec<(TokenId, f64)>,
+}
+
+/// How likely the model takes a token of the prompt to be, after all that stands before it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PromptLogprob {
+    /// Its log-probability, and the most likely tokens.
+    pub likelihood: TokenLogprob,
+    /// Its place among all tokens, the most likely one at 1; the lower id comes first among equals.
+    pub rank: u32,
 }
 
 /// Why an answer ended.

@@ -65,7 +65,8 @@ mod sequence;
 pub use cost::PredictionError;
 pub use engine::{Engine, EngineConfig};
 pub use event::{
-    Event, EventSink, Failure, Fault, FinishReason, Finished, Timings, TokenEvent, TokenLogprob,
+    Event, EventSink, Failure, Fault, FinishReason, Finished, PromptLogprob, Timings, TokenEvent,
+    TokenLogprob,
 };
 pub use gap::TargetGap;
 pub use group::Submission;

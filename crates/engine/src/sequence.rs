@@ -5,6 +5,7 @@
 //! has; the answer so far has become part of what is prefilled.
 
 mod followers;
+mod rows;
 mod sharing;
 mod text;
 
@@ -21,6 +22,7 @@ use crate::guide::Guide;
 use crate::kv::{BlockPool, BlockTable, Foreseen};
 use crate::outlook::Load;
 use crate::sampling::{Choice, first_bound};
+use rows::PromptRows;
 use sharing::Sharing;
 pub(crate) use sharing::Start;
 use text::TextAnswer;
@@ -72,6 +74,7 @@ pub(crate) struct Sequence {
     pub(crate) bound: f64,
     /// What is computed so far of what was wanted instead of tokens.
     text: TextAnswer,
+    prompt_rows: PromptRows,
     /// The most prompt tokens that were ever computed.
     prompt_reached: usize,
     /// Prompt tokens that were likely to be found when the request came.
@@ -99,6 +102,7 @@ impl Sequence {
             sharing: Sharing::new(!request.bypasses_cache()),
             text: TextAnswer::default(),
             bound: first_bound(request.sampling().filters.mirostat),
+            prompt_rows: PromptRows::default(),
             guide: request.constraint().cloned().map(Guide::new).map(Arc::new),
             request,
             prompt_reached: 0,
@@ -212,6 +216,9 @@ impl Sequence {
     /// Appends a chosen token, tells the owner, and ends the sequence if this token ends it.
     pub(crate) fn accept(&mut self, choice: Choice, now: Duration) {
         self.stamps.first_token.get_or_insert(now);
+        if self.generated() == 0 {
+            self.tell_prompt();
+        }
         self.tokens.push(choice.token);
         self.bound = choice.bound.unwrap_or(self.bound);
         self.end = self.end_after(choice.token);
@@ -234,8 +241,18 @@ impl Sequence {
             Some(Ok(Next::Complete)) => return Some(End::Finished(FinishReason::FormComplete)),
             Some(Err(error)) => return Some(End::Failed(Failure::of_request(error.to_string()))),
         }
-        let is_full = self.generated() >= self.request.max_tokens().get();
-        is_full.then_some(End::Finished(FinishReason::Length))
+        let length = End::Finished(FinishReason::Length);
+        self.is_full().then_some(length)
+    }
+
+    /// Whether the answer has as many tokens as the request allows.
+    fn is_full(&self) -> bool {
+        self.generated() >= self.request.max_tokens().get()
+    }
+
+    /// Whether a token is to be chosen when all that is known is computed.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.wants_tokens() && !self.is_full()
     }
 
     /// Which tokens may come next, if not all may.

@@ -3,14 +3,17 @@
 //! A plain answer is the sum of the pieces that a stream would carry, so both say the same.
 //! Dropping [`Answers`] drops the engine's handles and thereby cancels what still runs.
 
+mod warnings;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use forthwith_core::clock::Clock;
-use forthwith_core::request::{GenerationRequest, Scheduling};
+use forthwith_core::request::{GenerationRequest, Scheduling, StopRules};
 use forthwith_core::units::TokenId;
 use forthwith_engine::{
-    Event, EventSink, Failure, FinishReason, Finished, RequestHandle, Submission, TokenEvent,
+    Event, EventSink, Failure, FinishReason, Finished, PromptLogprob, RequestHandle, Submission,
+    TokenEvent,
 };
 use forthwith_text::TextStream;
 use tokio::sync::mpsc;
@@ -26,6 +29,15 @@ pub(crate) struct Ask {
     pub(crate) request: GenerationRequest,
     /// Which of the call's prompts this continues.
     pub(crate) prompt: usize,
+    /// What is to be said of the prompt.
+    pub(crate) warning: Option<String>,
+}
+
+/// How hidden tokens are spelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Spelling {
+    /// Whether two of them have between them what other tokens have.
+    pub(crate) spaced: bool,
 }
 
 /// What a call needs besides its choices.
@@ -36,6 +48,12 @@ pub(crate) struct Context {
     pub(crate) shows_stop: bool,
     /// Hidden tokens that the text shows all the same.
     pub(crate) spelled: Vec<TokenId>,
+    /// How hidden tokens are spelled, if they are.
+    pub(crate) spelling: Option<Spelling>,
+    /// Whether tokens that have no text are listed too.
+    pub(crate) lists_all: bool,
+    /// The tokens of each prompt, if the answer tells of them.
+    pub(crate) prompts: Arc<[Vec<TokenId>]>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) clock: Arc<dyn Clock>,
     /// When the call came in.
@@ -44,12 +62,16 @@ pub(crate) struct Context {
     pub(crate) reader: Reader,
 }
 
-/// A part of one choice: text that is ready, the tokens behind it, perhaps the end.
-#[derive(Debug)]
+/// A part of one choice: text that is ready, the tokens behind it, perhaps the end. What is known of
+/// the prompt is a part of its own, and the first.
+#[derive(Debug, Default)]
 pub(crate) struct Piece {
     pub(crate) choice: usize,
     pub(crate) text: String,
     pub(crate) tokens: Vec<TokenEvent>,
+    /// All tokens of the answer since the last part, those without text too.
+    pub(crate) ids: Vec<TokenId>,
+    pub(crate) prompt: Option<Arc<Vec<PromptLogprob>>>,
     pub(crate) end: Option<Ending>,
 }
 
@@ -61,7 +83,7 @@ pub(crate) struct Ending {
     /// What matched, if it was not the model's own end token.
     pub(crate) matched: Option<Matched>,
     /// What its reader should know.
-    pub(crate) warning: Option<String>,
+    pub(crate) warnings: Vec<String>,
 }
 
 /// The stop that the request asked for and that ended the choice.
@@ -101,8 +123,11 @@ struct Choice {
     text: TextStream,
     /// Tokens whose text is still held back.
     pending: Vec<TokenEvent>,
+    ids: Vec<TokenId>,
     stopped: Option<Matched>,
-    stop_token_ids: Vec<TokenId>,
+    stop: StopRules,
+    /// What is to be said of the prompt.
+    prompt_warning: Option<String>,
     scheduling: Scheduling,
     /// Whether its time was over before it was complete.
     cut: bool,
@@ -203,6 +228,11 @@ impl Answers {
         self.choices[choice].prompt
     }
 
+    /// The tokens of each prompt, if the answer tells of them.
+    pub(crate) fn prompts(&self) -> &Arc<[Vec<TokenId>]> {
+        &self.context.prompts
+    }
+
     pub(crate) fn model(&self) -> &Arc<ServedModel> {
         &self.context.model
     }
@@ -233,6 +263,11 @@ impl Answers {
         }
         match sent.event {
             Some(Event::Token(token)) => Ok(self.take_token(sent.choice, sent.at, token)),
+            Some(Event::Prompt(rows)) => Ok(Some(Piece {
+                choice: sent.choice,
+                prompt: Some(rows),
+                ..Piece::default()
+            })),
             Some(Event::Finished(finished)) => self.finish(sent.choice, sent.at, &finished),
             Some(Event::Failed(failure)) => Err(self.failed(sent.choice, failure)),
             Some(Event::Vectors(_) | Event::Scores(_)) => {
@@ -264,12 +299,21 @@ impl Answers {
             Some(last) => self.context.metrics.next_token(at.saturating_sub(last)),
         }
         choice.completion_tokens += 1;
-        if !self.context.shows_stop && choice.stop_token_ids.contains(&token.token) {
+        choice.ids.push(token.token);
+        let hidden = self.context.model.tokenizer.is_hidden(token.token);
+        if !self.context.shows_stop && choice.is_cut_off(token.token, hidden) {
             // The token ends the answer and, like a stop string, is no part of it.
+            choice
+                .pending
+                .extend(Some(token).filter(|_| self.context.lists_all));
             return None;
         }
-        let delta = choice.text.push(token.token);
-        if !self.context.model.tokenizer.is_hidden(token.token) {
+        let spelling = self.context.spelling.filter(|_| hidden);
+        let delta = match spelling {
+            Some(Spelling { spaced }) => choice.text.spell(token.token, spaced),
+            None => choice.text.push(token.token),
+        };
+        if !hidden || spelling.is_some() || self.context.lists_all {
             choice.pending.push(token);
         }
         if let Some(stop) = delta.stop {
@@ -280,7 +324,8 @@ impl Answers {
             choice: index,
             text: delta.text,
             tokens: std::mem::take(&mut choice.pending),
-            end: None,
+            ids: std::mem::take(&mut choice.ids),
+            ..Piece::default()
         })
     }
 
@@ -296,7 +341,7 @@ impl Answers {
         let reason = match finished.reason {
             _ if choice.stopped.is_some() => "stop",
             FinishReason::End(token) => {
-                let asked = choice.stop_token_ids.contains(&token);
+                let asked = choice.stop.stop_token_ids.contains(&token);
                 choice.stopped = asked.then_some(Matched::Token(token.get()));
                 "stop"
             }
@@ -345,10 +390,12 @@ impl Answers {
             choice: index,
             text: rest,
             tokens: std::mem::take(&mut choice.pending),
+            ids: std::mem::take(&mut choice.ids),
+            prompt: None,
             end: Some(Ending {
                 reason,
                 matched: choice.stopped.clone(),
-                warning: choice.warning(),
+                warnings: choice.warnings(),
             }),
         }
     }
@@ -387,8 +434,10 @@ impl Choice {
                 .with_stop_shown(context.shows_stop)
                 .with_spelled(context.spelled.clone()),
             pending: Vec::new(),
+            ids: Vec::new(),
             stopped: None,
-            stop_token_ids: ask.request.stop().stop_token_ids.clone(),
+            stop: ask.request.stop().clone(),
+            prompt_warning: ask.warning.clone(),
             scheduling: ask.request.scheduling(),
             cut: false,
             min_tokens: ask.request.edits().min_tokens,
@@ -401,43 +450,16 @@ impl Choice {
         }
     }
 
-    fn did_not_begin(&self) -> String {
-        let Scheduling {
-            max_queue_time,
-            max_time,
-            ..
-        } = self.scheduling;
-        match (max_queue_time, max_time) {
-            (Some(queue), time) if time.is_none_or(|time| queue <= time) => {
-                let seconds = queue.as_secs_f64();
-                format!("the request did not begin within its max_queue_time of {seconds} s")
-            }
-            (_, time) => {
-                let milliseconds = time.unwrap_or_default().as_millis();
-                format!("the request did not begin within its max_time_ms of {milliseconds}")
-            }
-        }
-    }
-
-    fn warning(&self) -> Option<String> {
-        if self.short {
-            let least = self.min_tokens;
-            return Some(format!(
-                "the answer's form was complete before it had min_tokens of {least}; nothing could follow"
-            ));
-        }
-        let limit = self.scheduling.max_time.filter(|_| self.cut)?;
-        let milliseconds = limit.as_millis();
-        Some(format!(
-            "the answer was cut when its max_time_ms of {milliseconds} was over; allow more time or \
-             ask for fewer tokens"
-        ))
+    /// Whether a token ends the answer and is no part of its text.
+    fn is_cut_off(&self, token: TokenId, hidden: bool) -> bool {
+        self.stop.stop_token_ids.contains(&token) || hidden && self.stop.ends(token)
     }
 }
 
-/// The most events of a call: the tokens of each choice, its end, and the engine letting go of it.
+/// The most events of a call: what is known of the prompt, the tokens of each choice, its end, and the
+/// engine letting go of it.
 fn events_of(asks: &[Ask]) -> usize {
-    let of_choice = |ask: &Ask| ask.request.max_tokens().get() + 2;
+    let of_choice = |ask: &Ask| ask.request.max_tokens().get() + 3;
     asks.iter().map(of_choice).sum::<usize>().max(1)
 }
 

@@ -276,7 +276,7 @@ fn warm_up(model: &ServedModel) -> Result<(), ServeError> {
     let _handle = submitted.map_err(|error| failed(error.to_string()))?;
     loop {
         match events.recv() {
-            Ok(Event::Token(_) | Event::Vectors(_) | Event::Scores(_)) => {}
+            Ok(Event::Token(_) | Event::Prompt(_) | Event::Vectors(_) | Event::Scores(_)) => {}
             Ok(Event::Finished(_)) => return Ok(()),
             Ok(Event::Failed(reason)) => return Err(failed(reason.message)),
             Err(_) => return Err(failed("the engine stopped".to_owned())),

@@ -173,7 +173,7 @@ impl Call {
             }
             Some(Event::Finished(finished)) => self.finish(sent.text, sent.at, &finished)?,
             Some(Event::Failed(failure)) => return Err(self.failed(failure.message)),
-            Some(Event::Token(_)) => {
+            Some(Event::Token(_) | Event::Prompt(_)) => {
                 return Err(self.failed("the engine answered with a token".to_owned()));
             }
             None if self.handles[sent.text].is_some() => {

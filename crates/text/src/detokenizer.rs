@@ -51,6 +51,8 @@ pub(crate) struct Detokenizer {
     characters: Utf8Stream,
     /// Whether a token stands before the next one.
     follows: bool,
+    /// Whether that one is hidden and was shown.
+    after_hidden: bool,
 }
 
 impl Detokenizer {
@@ -66,10 +68,26 @@ impl Detokenizer {
     pub(crate) fn push(&mut self, tokenizer: &Tokenizer, token: TokenId, text: &mut String) {
         if !tokenizer.is_hidden(token) {
             self.push_shown(tokenizer, token, text);
+            self.after_hidden = false;
         }
     }
 
-    /// The same with hidden tokens.
+    /// The same with hidden tokens. Between two of them stands what stands between all tokens only if
+    /// they are `spaced`.
+    pub(crate) fn spell(
+        &mut self,
+        tokenizer: &Tokenizer,
+        (token, spaced): (TokenId, bool),
+        text: &mut String,
+    ) {
+        let hidden = tokenizer.is_hidden(token);
+        if hidden && self.after_hidden && !spaced {
+            self.follows = false;
+        }
+        self.push_shown(tokenizer, token, text);
+        self.after_hidden = hidden;
+    }
+
     pub(crate) fn push_shown(&mut self, tokenizer: &Tokenizer, token: TokenId, text: &mut String) {
         if self.follows {
             self.characters.push(tokenizer.separator().as_bytes(), text);

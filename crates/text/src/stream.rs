@@ -20,7 +20,7 @@ pub struct Delta {
 /// Detokenizer and stop strings of one request.
 ///
 /// The deltas, joined, are the text of all tokens up to the first stop string. Hidden tokens add no
-/// text. The stop string that is complete first wins, the longest of several complete at once.
+/// text unless they are spelled. The stop string that is complete first wins, the longest of several complete at once.
 #[derive(Debug)]
 pub struct TextStream {
     tokenizer: Arc<Tokenizer>,
@@ -79,6 +79,15 @@ impl TextStream {
         self.delta(&text)
     }
 
+    /// Takes the next token, spelled out even if it is hidden. Where the tokenizer puts spaces between
+    /// tokens, two hidden ones have one between them only if they are `spaced`.
+    pub fn spell(&mut self, token: TokenId, spaced: bool) -> Delta {
+        let mut text = String::new();
+        self.detokenizer
+            .spell(&self.tokenizer, (token, spaced), &mut text);
+        self.delta(&text)
+    }
+
     /// Ends the answer and hands out what was held back.
     pub fn finish(&mut self) -> Delta {
         let mut text = String::new();
@@ -128,6 +137,19 @@ mod tests {
     fn first_delta_arrives_with_the_first_token() {
         let mut stream = TextStream::new(words(), vec!["\n\nUser:".to_owned()]);
         assert_eq!(stream.push(TokenId::new(0)).text, "the");
+    }
+
+    #[test]
+    fn hidden_tokens_can_be_spelled_and_stop_strings_see_them() {
+        let spelled = |spaced| {
+            let mut stream = TextStream::new(words(), vec![]);
+            let ids = [0, 4, 4, 1].map(TokenId::new);
+            ids.map(|id| stream.spell(id, spaced).text).concat()
+        };
+        assert_eq!(spelled(true), "the <end> <end> server");
+        assert_eq!(spelled(false), "the <end><end> server");
+        let mut stream = TextStream::new(words(), vec!["<end>".to_owned()]);
+        assert_eq!(stream.spell(TokenId::new(4), true).stop, Some(0));
     }
 
     #[test]

@@ -94,7 +94,7 @@ fn tokens(events: &Receiver<Event>) -> Vec<TokenId> {
         Event::Token(token) => Some(token.token),
         Event::Finished(_) => None,
         Event::Failed(message) => panic!("{message}"),
-        Event::Vectors(_) | Event::Scores(_) => panic!("tokens were asked for"),
+        Event::Prompt(_) | Event::Vectors(_) | Event::Scores(_) => panic!("tokens were asked for"),
     };
     events.try_iter().filter_map(token).collect()
 }

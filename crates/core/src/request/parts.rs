@@ -23,6 +23,8 @@ pub struct RequestParts {
     pub stop: StopRules,
     /// Report the log-probability of each chosen token and of this many of the most likely ones.
     pub logprobs: Option<u32>,
+    /// The same for each token of the prompt but the first. The answer may then be empty.
+    pub prompt_logprobs: Option<u32>,
     /// Only requests with the same salt share cached blocks; at most [`super::MAX_CACHE_SALT`] bytes.
     pub cache_salt: Option<Vec<u8>>,
     /// Compute the whole prompt, whatever the cache holds, and share nothing.
@@ -42,6 +44,7 @@ impl RequestParts {
             constraint: None,
             stop: StopRules::default(),
             logprobs: None,
+            prompt_logprobs: None,
             cache_salt: None,
             bypass_cache: false,
             scheduling: Scheduling::default(),

@@ -101,6 +101,7 @@ impl GenerationRequest {
             constraint: None,
             stop: StopRules::default(),
             logprobs: None,
+            prompt_logprobs: None,
             cache_salt,
             bypass_cache,
             scheduling,
@@ -116,6 +117,7 @@ impl GenerationRequest {
     pub fn skippable(&self) -> usize {
         match &self.wanted {
             Wanted::Scores(scored) => self.prompt.len() - scored.len(),
+            Wanted::Tokens if self.prompt_logprobs.is_some() => 0,
             Wanted::Tokens | Wanted::Vectors { .. } => self.prompt.len() - 1,
         }
     }

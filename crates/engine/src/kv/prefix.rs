@@ -75,6 +75,8 @@ pub enum ReuseStop {
     DiffersAtBlock(usize),
     /// This block was known until its memory was needed.
     Evicted(usize),
+    /// Log-probabilities of the tokens that follow are wanted, and only computing them tells.
+    RowsWanted,
     /// Everything was found that can be: whole blocks, with a token left to compute.
     EndOfPrompt,
 }

@@ -90,6 +90,15 @@ pub(super) fn most_likely(
     }
 }
 
+/// The place of a token by likelihood, the first at 1.
+pub(super) fn rank(logits: &[f32], id: usize) -> u32 {
+    let own = logits[id];
+    let (before, after) = logits.split_at(id);
+    let equal_or_more = before.iter().filter(|&&logit| logit >= own).count();
+    let more = after.iter().filter(|&&logit| logit > own).count();
+    u32::try_from(1 + equal_or_more + more).expect("ids have 32 bits")
+}
+
 /// Keeps the smallest set of most likely candidates whose mass is at least `need`.
 pub(super) fn keep_mass(candidates: &mut Vec<Candidate>, need: u64) {
     let last = crossing_by_likelihood(candidates, need);

@@ -50,6 +50,8 @@ pub(crate) struct Choice {
     pub(crate) logprob: Option<TokenLogprob>,
     /// The bound of mirostat for the token after this one.
     pub(crate) bound: Option<f64>,
+    /// Its place among all tokens, for a token of the prompt.
+    pub(crate) rank: Option<u32>,
 }
 
 /// The logits leave nothing to choose from.
@@ -171,12 +173,15 @@ impl Sampler {
             return self.choose(row, crew);
         };
         let max = self.scan.look(row.logits, crew)?;
-        let raw = self.raw(row.logits, max, 0, crew)?;
+        let wanted = row.request.prompt_logprobs();
+        let count = wanted.unwrap_or(0) as usize;
+        let raw = self.raw(row.logits, max, count, crew)?;
         Ok(Choice {
             token,
+            rank: wanted.map(|_| filters::rank(row.logits, token.index())),
             logprob: Some(TokenLogprob {
                 chosen: raw.logprob(row.logits[token.index()]),
-                top: Vec::new(),
+                top: raw.top,
             }),
             bound: None,
         })
@@ -213,6 +218,7 @@ impl Sampler {
         };
         Ok(Choice {
             token: TokenId::new(token),
+            rank: None,
             logprob: raw.map(|raw| TokenLogprob {
                 chosen: raw.logprob(logits[token as usize]),
                 top: raw.top,

@@ -472,3 +472,10 @@ fn damaged_logits_are_errors() {
     assert!(choose(&[f32::INFINITY, 0.0]).contains("inf for token 0"));
     assert!(choose(&[f32::NEG_INFINITY; 3]).contains("no token"));
 }
+
+#[test]
+fn a_rank_counts_the_more_likely_and_equals_of_a_lower_id() {
+    let logits = [1.0, 3.0, f32::NEG_INFINITY, 1.0, 2.0, f32::NEG_INFINITY];
+    let ranks: Vec<u32> = (0..6).map(|id| filters::rank(&logits, id)).collect();
+    assert_eq!(ranks, [3, 1, 5, 4, 2, 6]);
+}

@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use forthwith_core::executor::KvGeometry;
 use forthwith_core::program::Output;
-use forthwith_core::request::Wanted;
 use forthwith_core::units::{BlockId, SeqId, Tokens};
 
 use crate::cost::{PredictionError, Rates};
@@ -228,25 +227,30 @@ impl Scheduler {
         let mut choices = choices.drain(..);
         for segment in &plan.segments {
             let sequence = &mut self.running[segment.sequence];
-            let rows = sequence.rows_within(segment.tokens, self.each_token).len();
+            let asked = sequence.asked_within(segment.tokens);
+            Self::keep_rows(sequence, choices.by_ref().take(asked));
             self.counters.prompt_tokens += sequence.advance(segment.tokens) as u64;
             let is_answer = sequence.generated() > 0;
             if !is_answer || (answers > 0 && sequence.can_publish(&self.pool)) {
                 sequence.publish(&mut self.pool);
                 answers -= usize::from(is_answer);
             }
-            if sequence.has_prompt() && !sequence.followers.is_empty() {
+            if sequence.has_prompt() && sequence.end.is_none() && !sequence.followers.is_empty() {
                 self.release_followers(segment.sequence);
             }
             let sequence = &mut self.running[segment.sequence];
-            if !sequence.wants_tokens() {
-                Self::commit_text(sequence, (segment.samples, rows), &mut choices, now);
-                continue;
-            }
             if !segment.samples {
                 continue;
             }
+            if !sequence.goes_on() {
+                if sequence.end.is_none() {
+                    sequence.complete(now);
+                }
+                continue;
+            }
             match choices.next().expect("one choice for each sampling row") {
+                // A row of the prompt was unsound, and tells no more.
+                Ok(_) if sequence.end.is_some() => {}
                 Ok(choice) => {
                     self.counters.generated_tokens += 1;
                     let tenant = sequence.request.scheduling().tenant;
@@ -263,26 +267,16 @@ impl Scheduler {
         self.end_in_time(now);
     }
 
-    /// Takes in what a step computed of a sequence that wants no tokens, and whether that is all.
-    fn commit_text(
+    /// Takes in what rows say of the tokens that they were asked about.
+    fn keep_rows(
         sequence: &mut Sequence,
-        (all, rows): (bool, usize),
-        choices: &mut impl Iterator<Item = Result<Choice, SampleError>>,
-        now: Duration,
+        choices: impl Iterator<Item = Result<Choice, SampleError>>,
     ) {
-        if matches!(sequence.request.wanted(), Wanted::Scores(_)) {
-            for choice in choices.take(rows) {
-                match choice {
-                    Ok(choice) => {
-                        let logprob = choice.logprob.expect("was asked for");
-                        sequence.keep_score(logprob.chosen);
-                    }
-                    Err(error) => sequence.end = Some(End::Failed(error.into())),
-                }
+        for choice in choices {
+            match choice {
+                Ok(choice) => sequence.keep_row(choice),
+                Err(error) => sequence.end = Some(End::Failed(error.into())),
             }
-        }
-        if all && sequence.end.is_none() {
-            sequence.complete(now);
         }
     }
 
@@ -383,6 +377,7 @@ impl Scheduler {
         let followers = std::mem::take(&mut self.running[leader].followers);
         self.parked -= followers.len();
         for (place, mut follower) in (1..).zip(followers) {
+            follower.share_rows(&self.running[leader]);
             follower.join_behind(&self.running[leader], place);
             self.queue.put_back(follower);
         }
@@ -494,6 +489,7 @@ mod tests {
                 token: TokenId::new(2),
                 logprob: None,
                 bound: None,
+                rank: None,
             }));
         }
         scheduler.commit(&plan, &mut choices, Duration::ZERO);

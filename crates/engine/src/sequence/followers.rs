@@ -13,6 +13,7 @@ impl Sequence {
             && self.sharing.open
             && other.sharing.open
             && own.prompt() == others.prompt()
+            && own.prompt_logprobs() == others.prompt_logprobs()
             && own.cache_salt() == others.cache_salt()
             && own.scheduling() == others.scheduling()
     }

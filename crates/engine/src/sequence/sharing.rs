@@ -94,6 +94,9 @@ impl Sequence {
                 Known::No | Known::Collides => return ReuseStop::DiffersAtBlock(block),
             }
         }
+        if self.needs_rows() {
+            return ReuseStop::RowsWanted;
+        }
         ReuseStop::EndOfPrompt
     }
 

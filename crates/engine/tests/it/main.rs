@@ -8,6 +8,7 @@ mod forks;
 mod handle;
 mod order;
 mod prefix;
+mod prompt_logprobs;
 mod simulation;
 mod texts;
 mod time_limit;

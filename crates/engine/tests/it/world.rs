@@ -136,7 +136,10 @@ impl Log {
     }
 
     pub(crate) fn has_ended(&self) -> bool {
-        !matches!(self.0.lock().unwrap().last(), None | Some(Event::Token(_)))
+        !matches!(
+            self.0.lock().unwrap().last(),
+            None | Some(Event::Token(_) | Event::Prompt(_))
+        )
     }
 
     pub(crate) fn finished(&self) -> Option<Finished> {

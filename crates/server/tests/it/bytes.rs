@@ -94,6 +94,16 @@ fn client(executor: Box<dyn Executor>) -> Client {
     Client::over(model, Arc::new(Gate::default()))
 }
 
+/// A client of the model that says the text of this file.
+pub(crate) fn script() -> Client {
+    client(Box::new(Script))
+}
+
+/// A client of a model that says anything.
+pub(crate) fn noisy() -> Client {
+    client(noise())
+}
+
 fn noise() -> Box<dyn Executor> {
     let capacity = HashCapacity {
         block_size: Tokens::new(16),

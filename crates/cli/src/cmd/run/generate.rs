@@ -102,7 +102,7 @@ impl<'a> Generator<'a> {
                     return Ok(answer);
                 }
                 Some(Event::Failed(failure)) => return Err(Failure::failed(failure.message)),
-                Some(Event::Vectors(_) | Event::Scores(_)) => {
+                Some(Event::Prompt(_) | Event::Vectors(_) | Event::Scores(_)) => {
                     return Err(Failure::failed("the engine answered with numbers"));
                 }
                 None => {}

@@ -56,15 +56,16 @@ impl World<'_> {
         let mut alone = self.roomy_engine();
         for asked in &self.asked {
             let events = asked.log.events();
-            let (last, tokens) = events.split_last().expect("every request ends");
-            expected.generated_tokens += tokens.len() as u64;
+            let (last, told) = events.split_last().expect("every request ends");
+            let tokens = told.len() - Self::check_prompt(asked, told);
+            expected.generated_tokens += tokens as u64;
             let finished = match last {
                 Event::Finished(finished) => Some(finished),
                 Event::Failed(_) => None,
                 _ => panic!("the last event ends the request"),
             };
             let prompt = asked.request.prompt().len() as u64;
-            prompts.add(prompt, !tokens.is_empty(), finished);
+            prompts.add(prompt, !told.is_empty(), finished);
             *match finished.map(|finished| finished.reason) {
                 Some(FinishReason::Cancelled) => &mut expected.cancelled,
                 Some(FinishReason::End(_) | FinishReason::FormComplete) => {
@@ -73,7 +74,7 @@ impl World<'_> {
                 Some(FinishReason::Length) => &mut expected.finished_length,
                 Some(FinishReason::Complete) => &mut expected.finished_texts,
                 Some(FinishReason::QueueTimeout) => {
-                    assert!(tokens.is_empty() && asked.may_expire());
+                    assert!(told.is_empty() && asked.may_expire());
                     &mut expected.expired
                 }
                 Some(FinishReason::TimeLimit) => {
@@ -91,10 +92,22 @@ impl World<'_> {
         assert!(self.faults > 0 || expected.failed == 0);
     }
 
+    /// What was asked about the prompt is told once, before the first token. Returns how often.
+    fn check_prompt(asked: &Asked, told: &[Event]) -> usize {
+        let is_prompt = |event: &&Event| matches!(event, Event::Prompt(_));
+        let count = told.iter().filter(is_prompt).count();
+        let wanted = asked.request.prompt_logprobs().is_some() && !told.is_empty();
+        assert_eq!(count, usize::from(wanted));
+        if let Some(Event::Prompt(rows)) = told.first() {
+            assert_eq!(rows.len(), asked.request.prompt().len() - 1);
+        }
+        count
+    }
+
     fn judge_answer(&self, alone: &mut Engine, asked: &Asked, events: &[Event]) {
         let request = &asked.request;
-        let (last, tokens) = events.split_last().expect("every request ends");
-        if tokens.is_empty() {
+        let (last, told) = events.split_last().expect("every request ends");
+        if told.is_empty() {
             let is_answer = |finished: &Finished| is_whole(finished.reason);
             assert!(!matches!(last, Event::Finished(finished) if is_answer(finished)));
             return;
@@ -102,11 +115,8 @@ impl World<'_> {
         let whole = self.alone(alone, request).events();
         match last {
             Event::Finished(finished) if is_whole(finished.reason) => {
-                assert_eq!(
-                    tokens,
-                    &whole[..whole.len() - 1],
-                    "the same answer as alone"
-                );
+                let same = whole.split_last().expect("it ends").1;
+                assert_eq!(told, same, "the same answer as alone");
                 let Some(Event::Finished(alone)) = whole.last() else {
                     panic!("alone it finishes");
                 };
@@ -118,7 +128,7 @@ impl World<'_> {
                 assert!(bypassed != (may_share || asked.grouped) || asked.grouped);
                 assert!(!bypassed || finished.cached_tokens == Tokens::ZERO);
             }
-            _ => assert_eq!(tokens, &whole[..tokens.len()], "the same tokens as alone"),
+            _ => assert_eq!(told, &whole[..told.len()], "the same tokens as alone"),
         }
     }
 

@@ -84,7 +84,10 @@ impl Asked {
 /// Prompt tokens of requests that come together; neighbours with one prompt count once.
 fn groups_of(requests: &[GenerationRequest]) -> u64 {
     let alike = |a: &GenerationRequest, b: &GenerationRequest| {
-        let key = |r: &GenerationRequest| (r.cache_salt().map(<[u8]>::to_vec), r.scheduling());
+        let key = |r: &GenerationRequest| {
+            let salt = r.cache_salt().map(<[u8]>::to_vec);
+            (salt, r.scheduling(), r.prompt_logprobs())
+        };
         !a.bypasses_cache() && !b.bypasses_cache() && a.prompt() == b.prompt() && key(a) == key(b)
     };
     let groups = requests.chunk_by(alike);
@@ -93,7 +96,7 @@ fn groups_of(requests: &[GenerationRequest]) -> u64 {
 
 /// Tokens that the request puts through the model at most.
 fn longest_of(request: &GenerationRequest) -> usize {
-    request.prompt().len() + request.max_tokens().get() - 1
+    request.prompt().len() + request.max_tokens().get().max(1) - 1
 }
 
 pub(super) struct World<'a> {

@@ -130,6 +130,10 @@ impl Teller {
                     next.prompt.clone_from(&all[0].prompt);
                     next.cache_salt.clone_from(&all[0].cache_salt);
                     next.scheduling = all[0].scheduling;
+                    if self.dice.chance(85) {
+                        next.prompt_logprobs = all[0].prompt_logprobs;
+                        next.max_tokens = next.max_tokens.map(|most| most.max(1));
+                    }
                 }
                 all.push(next);
             }
@@ -173,8 +177,11 @@ impl Teller {
         let capacity = self.shape.blocks * self.shape.block_size;
         let room = (capacity + 1 - prompt.len()) as u64;
         let longest = if dice.chance(5) { 60 } else { room.min(60) };
+        let prompt_logprobs = dice.chance(20).then(|| dice.count(0, 5));
+        let least = u64::from(prompt_logprobs.is_none());
         RequestParts {
-            max_tokens: Some(dice.between(1, longest)),
+            max_tokens: Some(dice.between(least, longest)),
+            prompt_logprobs,
             sampling,
             stop,
             logprobs: dice.chance(20).then(|| dice.count(0, 5)),

@@ -6,10 +6,10 @@ use std::time::Duration;
 use forthwith_core::request::{
     GenerationRequest, RequestError, RequestParts, SamplingParams, Scheduling,
 };
-use forthwith_core::units::TokenId;
 use serde::Serialize;
 
 use super::options::Options;
+use super::truncation::Kept;
 use crate::answers::{Answers, Ask, Context, Totals};
 use crate::error::ApiError;
 use crate::loader::ServedModel;
@@ -106,7 +106,7 @@ impl Call {
         model: Arc<ServedModel>,
         naming: &Naming,
         (options, logprobs): (Options, Option<u32>),
-        prompts: &[Vec<TokenId>],
+        prompts: Vec<Kept>,
     ) -> Result<Self, ApiError> {
         let renamed = |error: RequestError| {
             ApiError::from(error)
@@ -114,7 +114,7 @@ impl Call {
                 .renamed("max_tokens", options.length_field)
         };
         let mut asks = Vec::new();
-        for (prompt, tokens) in prompts.iter().enumerate() {
+        for (prompt, Kept { tokens, warning }) in prompts.into_iter().enumerate() {
             for choice in 0..options.choices {
                 let parts = RequestParts {
                     max_tokens: options.max_tokens,
@@ -126,6 +126,7 @@ impl Call {
                     constraint: options.constraint.clone(),
                     stop: options.stop.clone(),
                     logprobs,
+                    prompt_logprobs: options.report.asked(options.max_tokens),
                     cache_salt: state.caller().salt(options.cache_salt.clone()),
                     scheduling: Scheduling {
                         tenant: state.caller().tenant,
@@ -134,8 +135,11 @@ impl Call {
                     ..RequestParts::new(tokens.clone())
                 };
                 let request = GenerationRequest::new(parts, model.limits);
-                let request = request.map_err(renamed)?;
-                asks.push(Ask { request, prompt });
+                asks.push(Ask {
+                    request: request.map_err(renamed)?,
+                    prompt,
+                    warning: warning.clone(),
+                });
             }
         }
         let [plain, chunk] = naming.objects;
@@ -158,6 +162,13 @@ impl Call {
         &self.model
     }
 
+    /// What is to be said of the prompts.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let each = self.asks.iter();
+        let each = each.step_by(self.options.choices.max(1) as usize);
+        each.filter_map(|ask| ask.warning.clone()).collect()
+    }
+
     /// One request of each prompt.
     pub(crate) fn prompts(&self) -> impl Iterator<Item = &GenerationRequest> {
         let firsts = self
@@ -173,7 +184,13 @@ impl Call {
         state: &AppState,
         (arrived, reader): (Duration, Reader),
     ) -> Result<(Frame, Options, Answers), ApiError> {
+        let report = &self.options.report;
+        let prompts = self.prompts().filter(|_| report.tells_prompt());
+        let prompts = prompts.map(|request| request.prompt().to_vec()).collect();
         let context = Context {
+            spelling: report.spelling,
+            lists_all: report.echo_logprobs.is_some(),
+            prompts,
             model: self.model,
             stops: self.options.stops.clone(),
             shows_stop: self.options.shows_stop,
@@ -198,9 +215,12 @@ impl Closing {
     }
 
     /// Takes over what a choice has to say, once for all choices.
-    pub(crate) fn warn(&mut self, warning: Option<String>) {
-        let news = warning.filter(|warning| !self.warnings.contains(warning));
-        self.warnings.extend(news);
+    pub(crate) fn warn(&mut self, warnings: Vec<String>) {
+        for warning in warnings {
+            if !self.warnings.contains(&warning) {
+                self.warnings.push(warning);
+            }
+        }
     }
 }
 

@@ -1,9 +1,12 @@
 //! `POST /v1/chat/completions`: a conversation is continued by the assistant.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::body::Bytes;
 use axum::response::{IntoResponse, Response};
 use forthwith_core::request::MAX_LOGPROBS;
+use forthwith_core::units::TokenId;
 use forthwith_text::{AnswerPart, ReasoningMarks, ToolFormat};
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +17,9 @@ use super::fields::{CHAT, CONVERSATION, GENERATION};
 use super::filters::WrittenFilters;
 use super::logprobs::ChatLogprobs;
 use super::options::{Options, Written};
+use super::prompt_logprobs::ChatPrompt;
 use super::reading::{ChoiceReader, Reading};
+use super::report::{WrittenReport, ids};
 use super::structure::WrittenForm;
 use super::tools::{CallDelta, CallTold, WrittenTools};
 use super::wire::Whole;
@@ -50,6 +55,8 @@ struct ChatCompletion {
     choices: Vec<Choice>,
     usage: Usage,
     #[serde(flatten)]
+    prompt: ChatPrompt,
+    #[serde(flatten)]
     closing: Closing,
 }
 
@@ -61,6 +68,8 @@ struct Choice {
     finish_reason: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     stop_reason: Option<Matched>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_ids: Option<Vec<u32>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -84,6 +93,8 @@ struct Chunk<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<StreamUsage>,
     #[serde(flatten)]
+    prompt: Option<ChatPrompt>,
+    #[serde(flatten)]
     closing: Option<Closing>,
 }
 
@@ -95,6 +106,8 @@ struct ChunkChoice {
     finish_reason: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     stop_reason: Option<Matched>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_ids: Option<Vec<u32>>,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -125,6 +138,7 @@ pub(crate) async fn create(
             logprobs,
             choices: (0..answers.len()).map(|_| reading.choice()).collect(),
             reasons: reading.reasoning.is_some(),
+            prompts: answers.prompts().clone(),
             model: answers.model().clone(),
             options,
         };
@@ -142,6 +156,8 @@ pub(super) fn prepare(state: &AppState, bytes: &Bytes) -> Result<(Call, Reading)
     let model = state.model(written.model.as_deref())?;
     let logprobs = own.alternatives()?;
     let mut options = written.understood(&model, state.stamps())?;
+    let report = body.read::<WrittenReport>()?;
+    options.report = report.understood(&model, logprobs.is_some())?;
     body.read::<WrittenForm>()?.hold(&mut options, &model)?;
     body.read::<WrittenFilters>()?.add(&mut options, &model)?;
     let tools = body.read::<WrittenTools>()?.understood(&model)?;
@@ -154,7 +170,8 @@ pub(super) fn prepare(state: &AppState, bytes: &Bytes) -> Result<(Call, Reading)
     let reading = own.reading(tools.map(|tools| tools.format), prompt.reasoning)?;
     own.hold(&reading, &mut options, &model)?;
     options.spelled = reading.spelled(&model.tokenizer);
-    let call = Call::new(state, model, &NAMING, (options, logprobs), &[prompt.tokens])?;
+    let kept = vec![options.kept(prompt.tokens, &model)];
+    let call = Call::new(state, model, &NAMING, (options, logprobs), kept)?;
     Ok((call, reading))
 }
 
@@ -238,25 +255,32 @@ async fn collect(
     mut answers: Answers,
 ) -> Result<ChatCompletion, ApiError> {
     let mut choices: Vec<Choice> = (0..answers.len())
-        .map(|index| Choice::new(index, logprobs))
+        .map(|index| Choice::new(index, logprobs, options))
         .collect();
     let mut readers: Vec<ChoiceReader> = choices.iter().map(|_| reading.choice()).collect();
+    let mut prompt = ChatPrompt::new(options.report, answers.prompts());
     let mut closing = Closing::new(answers.model(), options.seed);
     while let Some(piece) = answers.next().await {
         let mut piece = piece?;
+        if let Some(rows) = &piece.prompt {
+            let told = (&*answers.model().tokenizer, &answers.prompts()[..]);
+            prompt.logprobs_of(options.report, told, rows);
+        }
         let choice = &mut choices[piece.choice];
+        choice.list(&piece);
         let reader = &mut readers[piece.choice];
         let (parts, tokens) = reader.read(&mut piece);
         for part in parts {
             choice.message.take(part, &frame.id, piece.choice);
         }
         if let Some(logprobs) = &mut choice.logprobs {
-            logprobs.extend(&answers.model().tokenizer, &tokens);
+            let names = options.report.names(&answers.model().tokenizer);
+            logprobs.extend(names, &tokens);
         }
         if let Some(ending) = piece.end {
             choice.finish_reason = reader.reason(&ending);
             choice.stop_reason = ending.matched;
-            closing.warn(ending.warning);
+            closing.warn(ending.warnings);
         }
     }
     let mut usage = Usage::new(answers.totals(), answers.model(), options.seed);
@@ -267,12 +291,13 @@ async fn collect(
         frame,
         choices,
         usage,
+        prompt,
         closing,
     })
 }
 
 impl Choice {
-    fn new(index: usize, logprobs: bool) -> Self {
+    fn new(index: usize, logprobs: bool, options: &Options) -> Self {
         Self {
             index,
             message: Said {
@@ -285,6 +310,14 @@ impl Choice {
             logprobs: logprobs.then(ChatLogprobs::default),
             finish_reason: "length",
             stop_reason: None,
+            token_ids: options.report.token_ids.then(Vec::new),
+        }
+    }
+
+    /// Lists the tokens of a part by their ids, where they are wanted.
+    fn list(&mut self, piece: &Piece) {
+        if let Some(list) = &mut self.token_ids {
+            list.extend(ids(&piece.ids));
         }
     }
 }
@@ -350,17 +383,23 @@ struct Stream {
     choices: Vec<ChoiceReader>,
     /// Whether answers may have reasoning.
     reasons: bool,
-    model: std::sync::Arc<ServedModel>,
+    prompts: Arc<[Vec<TokenId>]>,
+    model: Arc<ServedModel>,
 }
 
 impl Stream {
     fn chunk(&self, choice: ChunkChoice) -> String {
-        self.chunk_with(choice, None)
+        self.chunk_with(choice, (None, None))
     }
 
-    fn chunk_with(&self, choice: ChunkChoice, closing: Option<Closing>) -> String {
+    fn chunk_with(
+        &self,
+        choice: ChunkChoice,
+        (prompt, closing): (Option<ChatPrompt>, Option<Closing>),
+    ) -> String {
         json(&Chunk {
             frame: &self.frame,
+            prompt,
             closing,
             choices: vec![choice],
             usage: self.options.include_usage.then_some(StreamUsage::Later(())),
@@ -376,11 +415,14 @@ impl Wording for Stream {
                 content: Some(String::new()),
                 ..ChunkDelta::default()
             };
-            self.chunk(ChunkChoice {
+            let choice = ChunkChoice {
                 index,
                 delta,
                 ..ChunkChoice::default()
-            })
+            };
+            // All choices have the same prompt.
+            let prompt = ChatPrompt::new(self.options.report, &self.prompts);
+            self.chunk_with(choice, (Some(prompt).filter(|_| index == 0), None))
         });
         roles.collect()
     }
@@ -388,15 +430,24 @@ impl Wording for Stream {
     fn piece(&mut self, mut piece: Piece) -> Vec<String> {
         let index = piece.choice;
         let mut chunks = Vec::new();
+        if let Some(rows) = piece.prompt.take().filter(|_| index == 0) {
+            let mut prompt = ChatPrompt::default();
+            let told = (&*self.model.tokenizer, &self.prompts[..]);
+            prompt.logprobs_of(self.options.report, told, &rows);
+            let choice = ChunkChoice::default();
+            chunks.push(self.chunk_with(choice, (Some(prompt), None)));
+        }
+        let listed = self.options.report.token_ids && !piece.ids.is_empty();
+        let mut token_ids = listed.then(|| ids(&piece.ids));
         let (mut parts, tokens) = self.choices[index].read(&mut piece);
         let mut logprobs = None;
         if self.logprobs && !tokens.is_empty() {
             let told: &mut ChatLogprobs = logprobs.insert(ChatLogprobs::default());
-            told.extend(&self.model.tokenizer, &tokens);
-            if parts.is_empty() {
-                // Tokens without a text of their own.
-                parts.push(AnswerPart::Content(String::new()));
-            }
+            told.extend(self.options.report.names(&self.model.tokenizer), &tokens);
+        }
+        if parts.is_empty() && (listed || logprobs.is_some()) {
+            // Tokens without a text of their own.
+            parts.push(AnswerPart::Content(String::new()));
         }
         for part in parts {
             let delta = ChunkDelta::of(part, &self.frame.id, index);
@@ -404,20 +455,21 @@ impl Wording for Stream {
                 index,
                 delta,
                 logprobs: logprobs.take(),
+                token_ids: token_ids.take(),
                 ..ChunkChoice::default()
             }));
         }
         if let Some(ending) = piece.end {
             let reason = self.choices[index].reason(&ending);
             let mut closing = Closing::new(&self.model, self.options.seed);
-            closing.warn(ending.warning);
+            closing.warn(ending.warnings);
             let choice = ChunkChoice {
                 index,
                 finish_reason: Some(reason),
                 stop_reason: ending.matched,
                 ..ChunkChoice::default()
             };
-            chunks.push(self.chunk_with(choice, Some(closing)));
+            chunks.push(self.chunk_with(choice, (None, Some(closing))));
         }
         chunks
     }
@@ -433,6 +485,7 @@ impl Wording for Stream {
                 frame: &self.frame,
                 choices: Vec::new(),
                 usage: Some(StreamUsage::Now(usage)),
+                prompt: None,
                 closing: None,
             })
         })

@@ -10,6 +10,7 @@ use axum::body::Bytes;
 use axum::response::{IntoResponse, Response};
 use forthwith_core::request::MAX_LOGPROBS;
 use forthwith_core::units::TokenId;
+use forthwith_engine::PromptLogprob;
 use forthwith_text::{TextStream, Tokenizer};
 use serde::de::value::SeqAccessDeserializer;
 use serde::de::{Error, SeqAccess, Visitor};
@@ -21,10 +22,13 @@ use super::fields::{COMPLETIONS, GENERATION};
 use super::filters::WrittenFilters;
 use super::logprobs::{CompletionLogprobs, Offset};
 use super::options::{Options, Written};
+use super::prompt_logprobs::PromptLogprobs;
+use super::report::{WrittenReport, ids};
 use super::structure::WrittenForm;
+use super::truncation::Kept;
 use super::wire::Whole;
 use crate::access::Asked;
-use crate::answers::{Answers, Matched, Piece, Totals};
+use crate::answers::{Answers, Ending, Matched, Piece, Spelling, Totals};
 use crate::error::ApiError;
 use crate::extract::Payload;
 use crate::loader::ServedModel;
@@ -126,12 +130,20 @@ impl Prompt {
     }
 
     /// The prompt as it stands before an answer that repeats it.
-    fn echoed(self, tokenizer: &Arc<Tokenizer>) -> String {
+    fn echoed(
+        self,
+        kept: &Kept,
+        (tokenizer, spelling): (&Arc<Tokenizer>, Option<Spelling>),
+    ) -> String {
         match self {
-            Self::Text(text) => text,
-            Self::Tokens(ids) => {
+            Self::Text(text) if kept.warning.is_none() => text,
+            Self::Text(_) | Self::Tokens(_) => {
                 let mut stream = TextStream::new(Arc::clone(tokenizer), Vec::new());
-                let mut text: String = ids.into_iter().map(|id| stream.push(id).text).collect();
+                let deltas = kept.tokens.iter().map(|&id| match spelling {
+                    Some(Spelling { spaced }) => stream.spell(id, spaced),
+                    None => stream.push(id),
+                });
+                let mut text: String = deltas.map(|delta| delta.text).collect();
                 text.push_str(&stream.finish().text);
                 text
             }
@@ -159,6 +171,15 @@ struct Choice {
     finish_reason: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     stop_reason: Option<Matched>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_logprobs: Option<PromptLogprobs>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_token_ids: Option<Vec<u32>>,
+    /// The same as vLLM and as llama.cpp call it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_ids: Option<Vec<u32>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tokens: Option<Vec<u32>>,
 }
 
 /// Continues the prompts, plain or streamed.
@@ -188,6 +209,8 @@ pub(super) fn prepare(state: &AppState, bytes: &Bytes) -> Result<(Call, Vec<Stri
     let model = state.model(written.model.as_deref())?;
     let logprobs = own.alternatives()?;
     let mut options = written.understood(&model, state.stamps())?;
+    let report = body.read::<WrittenReport>()?;
+    options.report = report.understood(&model, logprobs.is_some())?;
     body.read::<WrittenForm>()?.hold(&mut options, &model)?;
     body.read::<WrittenFilters>()?.add(&mut options, &model)?;
     let Prompts(prompts) = own.prompt;
@@ -197,14 +220,16 @@ pub(super) fn prepare(state: &AppState, bytes: &Bytes) -> Result<(Call, Vec<Stri
     }
     let tokens = prompts.iter().map(|prompt| prompt.tokens(&model.tokenizer));
     let tokens: Vec<Vec<TokenId>> = tokens.collect::<Result<_, _>>()?;
-    let echoes = match own.echo {
-        Some(true) => prompts
-            .into_iter()
-            .map(|prompt| prompt.echoed(&model.tokenizer))
-            .collect(),
-        _ => Vec::new(),
-    };
-    let call = Call::new(state, model, &NAMING, (options, logprobs), &tokens)?;
+    let kept = |tokens| options.kept(tokens, &model);
+    let kept: Vec<Kept> = tokens.into_iter().map(kept).collect();
+    let mut echoes = Vec::new();
+    if own.echo == Some(true) {
+        options.report.echo_logprobs = logprobs;
+        let how = (&model.tokenizer, options.report.spelling);
+        let pairs = prompts.into_iter().zip(&kept);
+        echoes.extend(pairs.map(|(prompt, kept)| prompt.echoed(kept, how)));
+    }
+    let call = Call::new(state, model, &NAMING, (options, logprobs), kept)?;
     Ok((call, echoes))
 }
 
@@ -213,10 +238,6 @@ impl Own {
         let Some(Whole(count)) = self.logprobs else {
             return Ok(None);
         };
-        if self.echo == Some(true) {
-            let message = "`logprobs` with `echo` is not supported yet; send one of them";
-            return Err(ApiError::unsupported("logprobs", message));
-        }
         if count > MAX_LOGPROBS.into() {
             let message = format!("logprobs is {count}, allowed is 0 to {MAX_LOGPROBS}");
             return Err(ApiError::field("logprobs", message));
@@ -231,6 +252,9 @@ struct Story {
     options: Options,
     logprobs: bool,
     model: Arc<ServedModel>,
+    prompts: Arc<[Vec<TokenId>]>,
+    /// Which prompt each choice continues.
+    prompt_of: Vec<usize>,
     /// Per choice the text before the answer, and where the next token stands.
     echoes: Vec<String>,
     offsets: Vec<Offset>,
@@ -253,34 +277,37 @@ impl Story {
             options,
             logprobs,
             model: Arc::clone(answers.model()),
+            prompts: Arc::clone(answers.prompts()),
+            prompt_of: (0..answers.len())
+                .map(|choice| answers.prompt_of(choice))
+                .collect(),
             offsets: echoes.iter().map(|echo| Offset::after(echo)).collect(),
             echoes,
         }
     }
 
     async fn collect(mut self, mut answers: Answers) -> Result<Response, ApiError> {
-        let echoes = std::mem::take(&mut self.echoes).into_iter().enumerate();
-        let mut choices: Vec<Choice> = echoes
-            .map(|(index, text)| Choice {
-                index,
-                text,
-                logprobs: self.empty_logprobs(),
-                ..Choice::default()
-            })
-            .collect();
+        let begin = |index| self.before_answer(index, None);
+        let mut choices: Vec<Choice> = (0..answers.len()).map(begin).collect();
         let mut closing = Closing::new(&self.model, self.options.seed);
         while let Some(piece) = answers.next().await {
             let piece = piece?;
             let choice = &mut choices[piece.choice];
+            if let Some(rows) = &piece.prompt {
+                *choice = self.before_answer(piece.choice, Some(rows));
+                continue;
+            }
             choice.text.push_str(&piece.text);
+            Self::list(choice, &piece);
             if let Some(logprobs) = &mut choice.logprobs {
+                let names = self.options.report.names(&self.model.tokenizer);
                 let offset = &mut self.offsets[piece.choice];
-                logprobs.extend(&self.model.tokenizer, &piece.tokens, offset);
+                logprobs.extend(names, &piece.tokens, offset);
             }
             if let Some(ending) = piece.end {
                 choice.finish_reason = Some(ending.reason);
                 choice.stop_reason = ending.matched;
-                closing.warn(ending.warning);
+                closing.warn(ending.warnings);
             }
         }
         let whole = Completion {
@@ -292,8 +319,58 @@ impl Story {
         Ok(Json(whole).into_response())
     }
 
-    fn empty_logprobs(&self) -> Option<CompletionLogprobs> {
-        self.logprobs.then(CompletionLogprobs::default)
+    /// A choice that says nothing yet.
+    fn silent(&self, index: usize) -> Choice {
+        let report = &self.options.report;
+        Choice {
+            index,
+            logprobs: self.logprobs.then(CompletionLogprobs::default),
+            token_ids: report.token_ids.then(Vec::new),
+            tokens: report.tokens.then(Vec::new),
+            ..Choice::default()
+        }
+    }
+
+    /// What a choice says of its prompt, with what the engine tells of it.
+    fn before_answer(&self, index: usize, rows: Option<&Arc<Vec<PromptLogprob>>>) -> Choice {
+        let (report, tokenizer) = (&self.options.report, &self.model.tokenizer);
+        let mut choice = self.silent(index);
+        choice.text.clone_from(&self.echoes[index]);
+        let Some(tokens) = self.prompts.get(self.prompt_of[index]) else {
+            return choice;
+        };
+        choice.prompt_token_ids = report.token_ids.then(|| ids(tokens));
+        let Some(rows) = rows else {
+            return choice;
+        };
+        if let Some(count) = report.echo_logprobs {
+            let (names, prompt) = (report.names(tokenizer), (&tokens[..], &*choice.text));
+            choice.logprobs = Some(CompletionLogprobs::of_prompt(names, prompt, (rows, count)));
+        }
+        choice.prompt_logprobs = report
+            .prompt_logprobs
+            .map(|count| PromptLogprobs::new(tokenizer, tokens, (rows, count)));
+        choice
+    }
+
+    /// Lists the tokens of a part by their ids, where they are wanted.
+    fn list(choice: &mut Choice, piece: &Piece) {
+        let lists = [&mut choice.token_ids, &mut choice.tokens];
+        for list in lists.into_iter().flatten() {
+            list.extend(ids(&piece.ids));
+        }
+    }
+
+    /// What the next part of a choice says.
+    fn said(&mut self, piece: Piece) -> Choice {
+        let mut choice = self.silent(piece.choice);
+        Self::list(&mut choice, &piece);
+        choice.text = piece.text;
+        if let Some(logprobs) = &mut choice.logprobs {
+            let names = self.options.report.names(&self.model.tokenizer);
+            logprobs.extend(names, &piece.tokens, &mut self.offsets[piece.choice]);
+        }
+        choice
     }
 
     fn account(&self, totals: Totals) -> StreamUsage {
@@ -316,44 +393,40 @@ impl Story {
 
 impl Wording for Story {
     fn opening(&mut self) -> Vec<String> {
-        let echoes = std::mem::take(&mut self.echoes).into_iter().enumerate();
-        let told = echoes.filter(|(_, text)| !text.is_empty());
-        told.map(|(index, text)| {
-            self.chunk(Choice {
-                index,
-                text,
-                ..Choice::default()
-            })
-        })
-        .collect()
+        if self.options.report.awaits_prompt() {
+            return Vec::new();
+        }
+        let begun = (0..self.echoes.len()).map(|index| self.before_answer(index, None));
+        let told = begun.filter(|choice| !choice.text.is_empty() || choice.token_ids.is_some());
+        told.map(|choice| self.chunk(choice)).collect()
     }
 
-    fn piece(&mut self, piece: Piece) -> Vec<String> {
+    fn piece(&mut self, mut piece: Piece) -> Vec<String> {
         let index = piece.choice;
         let mut chunks = Vec::new();
-        if !piece.text.is_empty() || !piece.tokens.is_empty() {
-            let mut logprobs = self.empty_logprobs();
-            if let Some(logprobs) = &mut logprobs {
-                logprobs.extend(
-                    &self.model.tokenizer,
-                    &piece.tokens,
-                    &mut self.offsets[index],
-                );
-            }
-            chunks.push(self.chunk(Choice {
-                index,
-                text: piece.text,
-                logprobs,
-                ..Choice::default()
-            }));
+        if let Some(rows) = piece.prompt.filter(|_| self.options.report.awaits_prompt()) {
+            chunks.push(self.chunk(self.before_answer(index, Some(&rows))));
         }
-        if let Some(ending) = piece.end {
+        piece.prompt = None;
+        let end = piece.end.take();
+        let report = &self.options.report;
+        let lists = (report.token_ids || report.tokens) && !piece.ids.is_empty();
+        if !piece.text.is_empty() || !piece.tokens.is_empty() || lists {
+            let choice = self.said(piece);
+            chunks.push(self.chunk(choice));
+        }
+        if let Some(Ending {
+            reason,
+            matched,
+            warnings,
+        }) = end
+        {
             let mut closing = Closing::new(&self.model, self.options.seed);
-            closing.warn(ending.warning);
+            closing.warn(warnings);
             let choice = Choice {
                 index,
-                finish_reason: Some(ending.reason),
-                stop_reason: ending.matched,
+                finish_reason: Some(reason),
+                stop_reason: matched,
                 ..Choice::default()
             };
             chunks.push(self.chunk_with(choice, Some(closing)));

@@ -111,12 +111,12 @@ pub(crate) const GENERATION: &Table = &[
     ("use_beam_search", FALSE),
     ("length_penalty", ONE),
     ("early_stopping", FALSE),
-    ("skip_special_tokens", TRUE),
-    ("spaces_between_special_tokens", Only(&["true", "false"])),
-    ("truncate_prompt_tokens", ABSENT),
-    ("prompt_logprobs", ABSENT),
-    ("return_token_ids", FALSE),
-    ("return_tokens_as_token_ids", FALSE),
+    ("skip_special_tokens", Works),
+    ("spaces_between_special_tokens", Works),
+    ("truncate_prompt_tokens", Works),
+    ("prompt_logprobs", Works),
+    ("return_token_ids", Works),
+    ("return_tokens_as_token_ids", Works),
     ("logits_processors", EMPTY_LIST),
     ("kv_transfer_params", ABSENT),
     ("vllm_xargs", EMPTY_OBJECT),
@@ -124,7 +124,6 @@ pub(crate) const GENERATION: &Table = &[
     ("id_slot", Only(&["-1"])),
     ("timings_per_token", FALSE),
     ("return_progress", FALSE),
-    ("return_tokens", FALSE),
     ("t_max_predict_ms", ZERO),
     ("lora", EMPTY_LIST),
 ];
@@ -163,6 +162,7 @@ pub(crate) const CHAT: &Table = &[
     ("prompt_cache_retention", ABSENT),
     ("echo", FALSE),
     ("add_special_tokens", FALSE),
+    ("return_tokens", FALSE),
 ];
 
 /// What `/v1/completions` understands besides.
@@ -170,6 +170,7 @@ pub(crate) const COMPLETIONS: &Table = &[
     ("prompt", Works),
     ("logprobs", Works),
     ("echo", Works),
+    ("return_tokens", Works),
     ("suffix", Only(&["\"\""])),
     ("add_special_tokens", TRUE),
     ("prompt_embeds", ABSENT),

@@ -1,15 +1,36 @@
 //! Log-probabilities in the two shapes that the protocol has for them.
 //!
-//! They list the tokens of the answer's text; an end token, which has no text, is left out.
+//! They list the tokens of the answer's text; an end token, which has no text, is left out unless the
+//! prompt is listed too.
 
 use forthwith_core::units::TokenId;
-use forthwith_engine::TokenEvent;
+use forthwith_engine::{PromptLogprob, TokenEvent, TokenLogprob};
 use forthwith_text::Tokenizer;
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
 /// What is written for a probability of zero, whose logarithm JSON cannot hold.
 const LOWEST: f64 = -9999.0;
+
+/// How tokens are named.
+#[derive(Clone, Copy)]
+pub(crate) struct Names<'a> {
+    pub(crate) tokenizer: &'a Tokenizer,
+    /// By their ids, not as they are spelled.
+    pub(crate) by_id: bool,
+}
+
+impl Names<'_> {
+    fn id(self, id: TokenId) -> Option<String> {
+        self.by_id.then(|| format!("token_id:{id}", id = id.get()))
+    }
+
+    /// The name of a token; one that is no whole character is spelled in bytes, so that two differ.
+    fn of(self, id: TokenId) -> String {
+        let spelled = || spelled(self.tokenizer.token_bytes(id));
+        self.id(id).unwrap_or_else(spelled)
+    }
+}
 
 /// The chat endpoint's shape.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -33,11 +54,12 @@ struct Likelihood {
 }
 
 impl ChatLogprobs {
-    pub(crate) fn extend(&mut self, tokenizer: &Tokenizer, tokens: &[TokenEvent]) {
+    pub(crate) fn extend(&mut self, names: Names<'_>, tokens: &[TokenEvent]) {
         let likelihood = |id: TokenId, logprob: f64| {
-            let bytes = tokenizer.token_bytes(id);
+            let bytes = names.tokenizer.token_bytes(id);
+            let spelled = || String::from_utf8_lossy(bytes).into_owned();
             Likelihood {
-                token: String::from_utf8_lossy(bytes).into_owned(),
+                token: names.id(id).unwrap_or_else(spelled),
                 logprob: finite(logprob),
                 bytes: bytes.to_vec(),
             }
@@ -59,8 +81,9 @@ impl ChatLogprobs {
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct CompletionLogprobs {
     tokens: Vec<String>,
-    token_logprobs: Vec<f64>,
-    top_logprobs: Vec<Ranked>,
+    /// Null for the first token of a prompt, which stands after nothing.
+    token_logprobs: Vec<Option<f64>>,
+    top_logprobs: Vec<Option<Ranked>>,
     text_offset: Vec<usize>,
 }
 
@@ -70,15 +93,15 @@ struct Ranked(Vec<(String, f64)>);
 
 impl Ranked {
     /// Two tokens may be spelled alike; the more likely one stands for both.
-    fn new(tokenizer: &Tokenizer, tokens: impl Iterator<Item = (TokenId, f64)>) -> Self {
-        let mut names: Vec<(String, f64)> = Vec::new();
+    fn new(names: Names<'_>, tokens: impl Iterator<Item = (TokenId, f64)>) -> Self {
+        let mut named: Vec<(String, f64)> = Vec::new();
         for (id, logprob) in tokens {
-            let name = spelled(tokenizer.token_bytes(id));
-            if names.iter().all(|(known, _)| *known != name) {
-                names.push((name, finite(logprob)));
+            let name = names.of(id);
+            if named.iter().all(|(known, _)| *known != name) {
+                named.push((name, finite(logprob)));
             }
         }
-        Self(names)
+        Self(named)
     }
 }
 
@@ -94,45 +117,105 @@ impl Serialize for Ranked {
 
 /// Where in a choice's text the next token begins, in characters.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Offset(usize);
+pub(crate) struct Offset {
+    next: usize,
+    /// Characters of tokens that come first and do not stand in the text.
+    lacking: usize,
+}
 
 impl Offset {
     /// After a text that stands before the answer.
     pub(crate) fn after(text: &str) -> Self {
-        Self(text.chars().count())
+        Self {
+            next: text.chars().count(),
+            lacking: 0,
+        }
+    }
+
+    /// At the beginning of a prompt that may lack a space which its tokens have.
+    fn before(text: &str, tokenizer: &Tokenizer, tokens: &[TokenId]) -> Self {
+        let shown = tokens.iter().filter(|id| !tokenizer.is_hidden(**id));
+        let width: usize = shown.map(|id| begun(tokenizer.token_bytes(*id))).sum();
+        Self {
+            next: 0,
+            lacking: width.saturating_sub(text.chars().count()),
+        }
     }
 
     /// The place of a token; one that continues a character stands where that character began.
     fn pass(&mut self, bytes: &[u8]) -> usize {
-        let continues = |byte: &u8| byte & 0xC0 == 0x80;
-        let begun = bytes.iter().filter(|byte| !continues(byte)).count();
-        let inside = bytes.first().is_some_and(continues);
-        let place = self.0.saturating_sub(usize::from(inside));
-        self.0 += begun;
+        let inside = bytes.first().is_some_and(|&byte| continues(byte));
+        let place = self.next.saturating_sub(usize::from(inside));
+        let begun = begun(bytes);
+        let lacking = begun.min(self.lacking);
+        self.lacking -= lacking;
+        self.next += begun - lacking;
         place
     }
 }
 
+/// Whether a byte is one of a character that began before it.
+fn continues(byte: u8) -> bool {
+    byte & 0xC0 == 0x80
+}
+
+/// How many characters begin in these bytes.
+fn begun(bytes: &[u8]) -> usize {
+    bytes.iter().filter(|&&byte| !continues(byte)).count()
+}
+
 impl CompletionLogprobs {
-    pub(crate) fn extend(
-        &mut self,
-        tokenizer: &Tokenizer,
-        tokens: &[TokenEvent],
-        offset: &mut Offset,
-    ) {
+    /// Lists the tokens of an answer.
+    pub(crate) fn extend(&mut self, names: Names<'_>, tokens: &[TokenEvent], offset: &mut Offset) {
         for event in tokens {
             let Some(logprob) = &event.logprob else {
                 continue;
             };
-            let bytes = tokenizer.token_bytes(event.token);
-            let token = spelled(bytes);
-            let chosen = (event.token, logprob.chosen);
-            let ranked = Ranked::new(tokenizer, logprob.top.iter().copied().chain([chosen]));
-            self.tokens.push(token);
-            self.token_logprobs.push(finite(logprob.chosen));
-            self.top_logprobs.push(ranked);
-            self.text_offset.push(offset.pass(bytes));
+            let place = offset.pass(names.tokenizer.token_bytes(event.token));
+            self.push(
+                names,
+                event.token,
+                (Some((logprob, logprob.top.len())), place),
+            );
         }
+    }
+
+    /// Lists the tokens of a prompt, with `count` alternatives of each; `text` is what is shown of it.
+    pub(crate) fn of_prompt(
+        names: Names<'_>,
+        (tokens, text): (&[TokenId], &str),
+        (rows, count): (&[PromptLogprob], u32),
+    ) -> Self {
+        let tokenizer = names.tokenizer;
+        let mut all = Self::default();
+        let mut offset = Offset::before(text, tokenizer, tokens);
+        let known = rows
+            .iter()
+            .map(|row| Some((&row.likelihood, count as usize)));
+        for (&token, known) in tokens.iter().zip(std::iter::once(None).chain(known)) {
+            let hidden = tokenizer.is_hidden(token);
+            let bytes = tokenizer.token_bytes(token);
+            let place = offset.pass(if hidden { &[] } else { bytes });
+            all.push(names, token, (known, place));
+        }
+        all
+    }
+
+    fn push(
+        &mut self,
+        names: Names<'_>,
+        token: TokenId,
+        (known, place): (Option<(&TokenLogprob, usize)>, usize),
+    ) {
+        let ranked = |(logprob, count): (&TokenLogprob, usize)| {
+            let top = logprob.top.iter().copied().take(count);
+            Ranked::new(names, top.chain([(token, logprob.chosen)]))
+        };
+        self.tokens.push(names.of(token));
+        let logprob = known.map(|(logprob, _)| finite(logprob.chosen));
+        self.token_logprobs.push(logprob);
+        self.top_logprobs.push(known.map(ranked));
+        self.text_offset.push(place);
     }
 }
 
@@ -145,7 +228,7 @@ fn spelled(bytes: &[u8]) -> String {
     format!("bytes:{}", hex.concat())
 }
 
-fn finite(logprob: f64) -> f64 {
+pub(super) fn finite(logprob: f64) -> f64 {
     logprob.max(LOWEST)
 }
 

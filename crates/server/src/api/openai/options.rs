@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::report::Report;
+use super::truncation::Kept;
 use super::wire::{Integer, Number, Strings, Whole};
 use crate::error::ApiError;
 use crate::loader::{Purpose, ServedModel};
@@ -47,6 +49,7 @@ pub(crate) struct Written {
     no_repeat_ngram_size: Option<Whole>,
     n_predict: Option<Integer>,
     n: Option<Whole>,
+    echo: Option<bool>,
     stream: Option<bool>,
     stream_options: Option<StreamOptions>,
     pub(crate) cache_salt: Option<String>,
@@ -95,10 +98,20 @@ pub(crate) struct Options {
     pub(crate) cache_salt: Option<Vec<u8>>,
     /// Where the call stands among others.
     pub(crate) scheduling: Scheduling,
+    /// What is told besides the text.
+    pub(crate) report: Report,
     /// Whether the answer is streamed.
     pub(crate) stream: bool,
     /// Whether a streamed answer ends with its usage.
     pub(crate) include_usage: bool,
+}
+
+impl Options {
+    /// A prompt as far as the call wants it.
+    pub(crate) fn kept(&self, tokens: Vec<TokenId>, model: &ServedModel) -> Kept {
+        let room = (model.limits.context.get(), self.max_tokens);
+        Kept::of(tokens, self.report.truncation, room)
+    }
 }
 
 impl Written {
@@ -130,6 +143,7 @@ impl Written {
             spelled: Vec::new(),
             scheduling: self.scheduling()?,
             cache_salt: self.cache_salt.map(String::into_bytes),
+            report: Report::default(),
             stream,
             include_usage,
         })
@@ -159,7 +173,7 @@ impl Written {
         }
         let field = self.length_field();
         match new.or(old) {
-            Some(Whole(0)) => Err(ApiError::field(
+            Some(Whole(0)) if self.echo != Some(true) => Err(ApiError::field(
                 field,
                 format!("{field} is 0, allowed is 1 or more"),
             )),

@@ -27,6 +27,9 @@ pub(crate) struct Rendered {
     stop_token_ids: Vec<u32>,
     /// Tokens of prompt and answer together.
     max_model_len: usize,
+    /// What an answer would warn of.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -102,6 +105,7 @@ impl Rendered {
             stop: options.stops.clone(),
             stop_token_ids: stops.map(|id| id.get()).collect(),
             max_model_len: model.limits.context.get(),
+            warnings: call.warnings(),
         }
     }
 }
