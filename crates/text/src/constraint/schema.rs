@@ -68,7 +68,8 @@ pub(super) fn grammar_of(form: &Form) -> Result<TopLevelGrammar, FormError> {
         Form::Lark(text) => of_lark(text),
         Form::Gbnf(text) => {
             check_text(text)?;
-            Ok(TopLevelGrammar::from_lark(super::gbnf::to_lark(text)?))
+            let lark = super::gbnf::to_lark(text).map_err(FormError::Wrong)?;
+            Ok(TopLevelGrammar::from_lark(lark))
         }
     }
 }

@@ -438,3 +438,17 @@ fn a_form_waits_for_the_end_of_the_reasoning() {
     text(answer.as_mut(), "/think>");
     assert!(allowed(answer.as_mut(), 260)[END.index()]);
 }
+
+#[test]
+fn a_gbnf_grammar_is_followed() {
+    let text =
+        "root ::= sum\nsum ::= number (\"+\" number)*\nnumber ::= [0-9]+ | \"(\" sum \")\"\n";
+    let form = compiled(&Form::Gbnf(text.to_owned()));
+    assert_eq!(follow(&*form, "1+(2+34)"), MayEnd);
+    assert_eq!(follow(&*form, "1+)"), Refused(2));
+    // There is no lexer that could take the last letter away.
+    let form = compiled(&Form::Gbnf("root ::= [a-z]+ \"x\"".to_owned()));
+    assert_eq!(follow(&*form, "abx"), MayEnd);
+    let message = refusal(&Form::Gbnf("root ::= other".to_owned()));
+    assert!(message.contains("other"), "{message}");
+}
