@@ -5,10 +5,12 @@
 
 mod access;
 mod bench;
+mod limits;
 mod texts;
 
 pub(crate) use access::AccessArgs;
 pub(crate) use bench::{BenchArgs, BenchCommand, BenchEngineArgs};
+pub(crate) use limits::LimitArgs;
 pub(crate) use texts::{ClassifyArgs, EmbedArgs, RerankArgs, TextArgs, VectorArgs};
 
 use crate::duration::{self, Span};
@@ -264,6 +266,8 @@ pub(crate) struct ServeArgs {
     pub(crate) vectors: VectorArgs,
     #[command(flatten)]
     pub(crate) access: AccessArgs,
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
     #[command(flatten)]
     pub(crate) schedule: ScheduleArgs,
     #[command(flatten)]

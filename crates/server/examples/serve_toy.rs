@@ -10,7 +10,7 @@ use forthwith_core::units::{Blocks, Tokens};
 use forthwith_engine::{Engine, EngineConfig, EngineHandle};
 use forthwith_models::toy::Toy;
 use forthwith_server::{Identity, Loader, Purpose, ServedModel, ServerConfig, serve};
-use forthwith_text::{ChatTemplate, FormCompiler, Tokenizer, ToolFormat};
+use forthwith_text::{ChatTemplate, FormCompiler, FormLimits, Tokenizer, ToolFormat};
 
 struct ToyLoader;
 
@@ -39,7 +39,7 @@ impl Loader for ToyLoader {
             created: 0,
             tool_format: ToolFormat::of(""),
             reasoning: None,
-            forms: FormCompiler::new(Arc::clone(&tokenizer)),
+            forms: FormCompiler::new(Arc::clone(&tokenizer), FormLimits::default()),
             tokenizer,
             template: Some(template),
             limits: engine.limits(),

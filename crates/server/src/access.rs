@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use forthwith_core::request::MAX_CACHE_SALT;
@@ -20,6 +20,7 @@ use forthwith_core::units::TenantId;
 use sha2::{Digest, Sha256};
 use subtle::{ConditionallySelectable, ConstantTimeEq};
 
+use crate::cors::Origin;
 use crate::error::ApiError;
 use crate::state::AppState;
 
@@ -187,6 +188,8 @@ pub struct AccessRules {
     /// Names besides this machine's own under which the server may be addressed. Without any, a server
     /// that listens to others takes every name.
     pub hosts: Vec<String>,
+    /// Pages that may ask from a browser; none without any.
+    pub origins: Vec<Origin>,
 }
 
 /// Whom a request comes from.
@@ -257,12 +260,22 @@ pub(crate) async fn check(
     next.run(request).await
 }
 
-/// The key that a request shows.
+/// The key that a request shows. Of several, servers on its way may each have read another, so none counts.
 fn presented(headers: &HeaderMap) -> Option<&[u8]> {
-    if let Some(value) = headers.get("x-api-key") {
-        return Some(value.as_bytes());
+    let only = |name: HeaderName| {
+        let mut values = headers.get_all(name).into_iter();
+        let value = values.next().map(HeaderValue::as_bytes);
+        (value, values.next().is_some())
+    };
+    let (plain, plainly_more) = only(HeaderName::from_static("x-api-key"));
+    let (bearer, more) = only(header::AUTHORIZATION);
+    if more || plainly_more {
+        return None;
     }
-    let value = headers.get(header::AUTHORIZATION)?.as_bytes();
+    if plain.is_some() {
+        return plain;
+    }
+    let value = bearer?;
     let (scheme, key) = value.split_at_checked(7)?;
     scheme
         .eq_ignore_ascii_case(b"bearer ")
@@ -277,7 +290,7 @@ fn unauthorized(presented: bool) -> Response {
     };
     let refusal = ApiError::new(StatusCode::UNAUTHORIZED, message).coded("invalid_api_key");
     let mut response = refusal.into_response();
-    let scheme = header::HeaderValue::from_static("Bearer");
+    let scheme = HeaderValue::from_static("Bearer");
     response
         .headers_mut()
         .insert(header::WWW_AUTHENTICATE, scheme);
@@ -359,6 +372,7 @@ mod tests {
             let rules = AccessRules {
                 keys: ApiKeys::default(),
                 hosts,
+                origins: Vec::new(),
             };
             let mut headers = HeaderMap::new();
             headers.insert(header::HOST, host.parse().unwrap());

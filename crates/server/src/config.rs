@@ -6,6 +6,7 @@ use std::time::Duration;
 use forthwith_core::units::Bytes;
 
 use crate::access::AccessRules;
+use crate::limits::RequestLimits;
 
 /// Where to listen, and the limits a client meets before its request reaches an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub struct ServerConfig {
     pub port: u16,
     /// The largest request body; a larger one is answered 413.
     pub max_body: Bytes,
+    /// The same for calls for vectors, labels and scores, which bring many texts.
+    pub max_batch_body: Bytes,
     /// The largest request line and headers together; more is answered 431.
     pub max_header_bytes: usize,
     /// The most headers of a request; more are answered 431.
@@ -33,6 +36,10 @@ pub struct ServerConfig {
     pub tokenizer_threads: usize,
     /// How many threads carry connections.
     pub worker_threads: usize,
+    /// Whether a request with a field that has no effect is refused; otherwise its answer says so.
+    pub strict_params: bool,
+    /// How much one request may bring.
+    pub limits: RequestLimits,
     /// Who may ask, and by which name.
     pub access: AccessRules,
 }
@@ -43,6 +50,7 @@ impl Default for ServerConfig {
             host: IpAddr::V4(Ipv4Addr::LOCALHOST),
             port: 8080,
             max_body: Bytes::new(8 << 20),
+            max_batch_body: Bytes::new(32 << 20),
             max_header_bytes: 64 << 10,
             max_headers: 100,
             header_timeout: Duration::from_secs(10),
@@ -51,6 +59,8 @@ impl Default for ServerConfig {
             drain_timeout: Duration::from_secs(30),
             tokenizer_threads: 2,
             worker_threads: 2,
+            strict_params: false,
+            limits: RequestLimits::default(),
             access: AccessRules::default(),
         }
     }

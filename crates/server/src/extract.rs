@@ -7,14 +7,15 @@ use axum::http::{HeaderMap, StatusCode, header};
 use crate::error::ApiError;
 use crate::state::AppState;
 
-/// The bytes of a JSON body: the content type was right, the size within the limit.
-pub(crate) struct Payload(pub(crate) Bytes);
+/// The bytes of a JSON body: the content type was right, the size within the limit, which is another one for
+/// calls with many texts.
+pub(crate) struct Payload<const BATCH: bool = false>(pub(crate) Bytes);
 
-impl FromRequest<AppState> for Payload {
+impl<const BATCH: bool> FromRequest<AppState> for Payload<BATCH> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &AppState) -> Result<Self, ApiError> {
-        let (limit, patience) = state.body_limits();
+        let (limit, patience) = (state.max_body(BATCH), state.body_timeout());
         check_content_type(request.headers())?;
         if declared_length(request.headers()).is_some_and(|length| length > limit as u64) {
             return Err(too_large(limit));

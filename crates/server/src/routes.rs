@@ -13,13 +13,15 @@ use crate::access;
 use crate::api::native::{health, tokens};
 use crate::api::openai::{chat, completions, embeddings, models, render};
 use crate::api::texts::{classify, rerank, score};
+use crate::cors;
 use crate::error::ApiError;
 use crate::metrics;
 use crate::state::AppState;
 
 /// All routes over one state.
 pub fn router(state: AppState) -> Router {
-    Router::new()
+    let cors = cors::layer(&state.access().origins);
+    let router = Router::new()
         .route("/health", get(health::show))
         .route("/ready", get(health::show))
         .route("/live", get(health::live))
@@ -44,7 +46,11 @@ pub fn router(state: AppState) -> Router {
         // Outside every route and fallback.
         .layer(from_fn_with_state(state.clone(), access::check))
         .layer(CatchPanicLayer::custom(after_panic))
-        .with_state(state)
+        .with_state(state);
+    match cors {
+        Some(cors) => router.layer(cors),
+        None => router,
+    }
 }
 
 async fn unknown_path(method: Method, uri: Uri) -> ApiError {

@@ -6,11 +6,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::http::StatusCode;
 use forthwith_core::clock::Clock;
+use forthwith_core::units::Bytes;
 use tokio::sync::Semaphore;
 
 use crate::access::{AccessRules, Caller};
 use crate::config::ServerConfig;
 use crate::error::ApiError;
+use crate::limits::RequestLimits;
 use crate::loader::ServedModel;
 use crate::metrics::Metrics;
 
@@ -61,9 +63,12 @@ struct Shared {
     stamps: Box<dyn Stamps>,
     tokenizing: Arc<Semaphore>,
     max_body: usize,
+    max_batch_body: usize,
     body_timeout: Duration,
     access: AccessRules,
     local: bool,
+    strict: bool,
+    limits: RequestLimits,
 }
 
 impl AppState {
@@ -77,10 +82,13 @@ impl AppState {
             clock,
             stamps,
             tokenizing: Arc::new(Semaphore::new(config.tokenizer_threads.max(1))),
-            max_body: usize::try_from(config.max_body.get()).unwrap_or(usize::MAX),
+            max_body: size(config.max_body),
+            max_batch_body: size(config.max_batch_body),
             body_timeout: config.body_timeout,
             access: config.access.clone(),
             local: config.host.is_loopback(),
+            strict: config.strict_params,
+            limits: config.limits,
         };
         Self(Arc::new(shared), Caller::default())
     }
@@ -102,6 +110,16 @@ impl AppState {
     /// Whether only this machine can reach the server.
     pub(crate) fn is_local(&self) -> bool {
         self.0.local
+    }
+
+    /// Whether fields without effect are refused.
+    pub(crate) fn is_strict(&self) -> bool {
+        self.0.strict
+    }
+
+    /// How much one request may bring.
+    pub(crate) fn limits(&self) -> &RequestLimits {
+        &self.0.limits
     }
 
     /// Opens the gate: the models answer from now on.
@@ -172,9 +190,18 @@ impl AppState {
         self.0.stamps.as_ref()
     }
 
-    /// The largest body in bytes, and how long it may take.
-    pub(crate) fn body_limits(&self) -> (usize, Duration) {
-        (self.0.max_body, self.0.body_timeout)
+    /// The largest body in bytes, of a call with many texts or any other.
+    pub(crate) fn max_body(&self, batch: bool) -> usize {
+        if batch {
+            self.0.max_batch_body
+        } else {
+            self.0.max_body
+        }
+    }
+
+    /// How long a body may take.
+    pub(crate) fn body_timeout(&self) -> Duration {
+        self.0.body_timeout
     }
 
     /// Runs parsing, templating and tokenizing away from the threads that carry connections.
@@ -196,6 +223,10 @@ impl AppState {
             .await
             .unwrap_or_else(|_| Err(ApiError::internal("the request could not be prepared")))
     }
+}
+
+fn size(bytes: Bytes) -> usize {
+    usize::try_from(bytes.get()).unwrap_or(usize::MAX)
 }
 
 fn names(models: &[Arc<ServedModel>]) -> String {

@@ -28,10 +28,11 @@ mod template;
 mod tokenizer;
 mod tools;
 
-pub use constraint::{Form, FormCompiler, FormError};
+pub use constraint::{Form, FormCompiler, FormError, FormLimits};
 pub use stream::{Delta, TextStream};
 pub use template::{
-    ChatMessage, ChatTemplate, MAX_OUTPUT, MAX_SOURCE, RenderOptions, RenderedPrompt, TemplateError,
+    ChatMessage, ChatTemplate, MAX_SOURCE, RenderOptions, RenderedPrompt, TemplateError,
+    TemplateLimits,
 };
 pub use tokenizer::{ControlText, EncodedText, TokenizeError, Tokenizer, TokenizerError};
 pub use tools::{AnswerPart, AnswerReader, ReasoningMarks, ToolFormat, ToolSpec};

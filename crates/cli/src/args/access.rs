@@ -1,5 +1,6 @@
 //! Who may ask a server, and by which name.
 
+use forthwith_server::Origin;
 use std::path::PathBuf;
 
 /// Keys and names.
@@ -17,4 +18,12 @@ pub(crate) struct AccessArgs {
         value_delimiter = ','
     )]
     pub(crate) allowed_host: Vec<String>,
+    /// Origin of pages that may ask from a browser, as https://app.example.com; repeat for several
+    #[arg(
+        long,
+        value_name = "ORIGIN",
+        env = "FORTHWITH_ALLOWED_ORIGIN",
+        value_delimiter = ','
+    )]
+    pub(crate) allowed_origin: Vec<Origin>,
 }

@@ -1,6 +1,6 @@
 //! The `serve` subcommand.
 
-use crate::args::{AccessArgs, SamplingDefaults, ServeArgs, SharedArgs};
+use crate::args::{AccessArgs, LimitArgs, SamplingDefaults, ServeArgs, SharedArgs};
 use crate::error::Failure;
 use crate::load::{LoadSettings, LoadedModel, load};
 use crate::printable::say;
@@ -12,7 +12,7 @@ use forthwith_hub::{Hub, Progress as _};
 use forthwith_server::{
     AccessRules, ApiKeys, Identity, Loader, Purpose, ServeError, ServedModel, ServerConfig, bind,
 };
-use forthwith_text::{ChatTemplate, FormCompiler, ReasoningMarks, ToolFormat};
+use forthwith_text::{ChatTemplate, FormCompiler, FormLimits, ReasoningMarks, ToolFormat};
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -24,7 +24,7 @@ pub(crate) fn run(args: &ServeArgs, shared: &SharedArgs) -> Result<(), Failure> 
         port: args.port,
         access: access(&args.access)?,
         stall_timeout: schedule.stall_timeout(),
-        ..ServerConfig::default()
+        ..args.limits.config()
     };
     let settings = LoadSettings {
         compute: Compute::new(&args.compute),
@@ -42,6 +42,7 @@ pub(crate) fn run(args: &ServeArgs, shared: &SharedArgs) -> Result<(), Failure> 
     let loader = ModelLoader {
         names: args.model.clone(),
         sampling: args.sampling_defaults,
+        limits: args.limits.clone(),
         hub: shared.hub(),
         settings,
         failed: Arc::clone(&failed),
@@ -70,6 +71,7 @@ fn access(args: &AccessArgs) -> Result<AccessRules, Failure> {
             .map_err(Failure::bad_input)?
             .unwrap_or_default(),
         hosts: args.allowed_host.clone(),
+        origins: args.allowed_origin.clone(),
     })
 }
 
@@ -89,6 +91,7 @@ fn say_who_may_ask(args: &ServeArgs, keys: &ApiKeys) {
 struct ModelLoader {
     names: Vec<String>,
     sampling: SamplingDefaults,
+    limits: LimitArgs,
     hub: Hub,
     settings: LoadSettings,
     /// Why loading failed, with its exit code, which the server's own error does not carry.
@@ -103,7 +106,11 @@ impl Loader for ModelLoader {
             model
                 .and_then(|model| {
                     let sampling = sampling(&model, self.sampling, &reporter);
-                    serve(model, &self.settings, sampling, &reporter)
+                    let mut served = serve(model, &self.settings, sampling, &reporter)?;
+                    served.forms = served.forms.limited(self.limits.form());
+                    let limited = |template: ChatTemplate| template.limited(self.limits.template());
+                    served.template = served.template.map(limited).transpose()?;
+                    Ok(served)
                 })
                 .map_err(|failure| self.failed.get_or_init(|| failure).to_string())
         };
@@ -151,7 +158,7 @@ pub(crate) fn serve(
         created,
         tool_format: ToolFormat::of(source),
         reasoning: ReasoningMarks::of(source),
-        forms: FormCompiler::new(Arc::clone(&tokenizer)),
+        forms: FormCompiler::new(Arc::clone(&tokenizer), FormLimits::default()),
         tokenizer,
         template,
         engine,

@@ -99,12 +99,29 @@ impl Server {
 
     /// Sends one request and leaves the answer to be read.
     pub(crate) fn open(&self, method: &str, path: &str, body: &str) -> TcpStream {
+        self.open_with(method, path, &[], body)
+    }
+
+    /// The same with further headers.
+    fn open_with(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> TcpStream {
+        let mut lines = String::new();
+        for (name, value) in headers {
+            for part in [name, ": ", value, "\r\n"] {
+                lines.push_str(part);
+            }
+        }
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         write!(
             stream,
             "{method} {path} HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\n\
-             content-length: {}\r\nconnection: close\r\n\r\n{body}",
+             content-length: {}\r\n{lines}connection: close\r\n\r\n{body}",
             self.address,
             body.len()
         )
@@ -114,8 +131,19 @@ impl Server {
 
     /// Sends one request with this text as its body and reads the whole answer.
     pub(crate) fn send(&self, method: &str, path: &str, body: &str) -> Answer {
+        self.send_with(method, path, &[], body)
+    }
+
+    /// The same with further headers.
+    pub(crate) fn send_with(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Answer {
         let mut bytes = Vec::new();
-        self.open(method, path, body)
+        self.open_with(method, path, headers, body)
             .read_to_end(&mut bytes)
             .unwrap();
         let (head, mut body) = split_at(&bytes, b"\r\n\r\n");

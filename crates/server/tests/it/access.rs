@@ -21,6 +21,7 @@ fn guarded(text: &str) -> Client {
         access: AccessRules {
             keys: keys(text),
             hosts: vec!["llm.lan".to_owned()],
+            origins: Vec::new(),
         },
         ..ServerConfig::default()
     };

@@ -358,7 +358,6 @@ async fn wrong_values_are_refused_by_name() {
     for (fields, param) in [
         (r#""max_tokens":0"#, "max_tokens"),
         (r#""prompt_logprobs":21"#, "prompt_logprobs"),
-        (r#""return_tokens":true"#, "return_tokens"),
         (
             r#""return_tokens_as_token_ids":true"#,
             "return_tokens_as_token_ids",

@@ -2,6 +2,9 @@
 
 use axum::body::Body;
 use axum::http::{Request, header};
+use forthwith_core::units::Bytes;
+use forthwith_server::{RequestLimits, ServerConfig};
+use serde_json::Value;
 
 use crate::support::{Client, Shape, loading, send, toy};
 
@@ -146,39 +149,220 @@ async fn bodies_at_and_beyond_the_limit() {
     client.send(request).await.error(413);
 }
 
+fn strict() -> Client {
+    Client::configured(&ServerConfig {
+        strict_params: true,
+        ..ServerConfig::default()
+    })
+}
+
+/// A field that changes nothing about the answer is told of; with `strict_params` it is refused.
 #[tokio::test]
-async fn unknown_and_unsupported_fields_are_refused_by_name() {
-    let client = Client::new();
+async fn fields_without_effect_are_warned_of_or_refused() {
+    let (client, strict) = (Client::new(), strict());
+    let plain = client.complete(r#""prompt":"the","max_tokens":2"#).await;
     for (field, value, code) in [
         ("temprature", "1", "unknown_parameter"),
         ("", "1", "unknown_parameter"),
         ("messages", "[]", "unknown_parameter"),
-        ("max_completion_tokens", "1", "unknown_parameter"),
+        ("max_completion_tokens_", "1", "unknown_parameter"),
         ("id_slot", "1", "unsupported_parameter"),
-        ("best_of", "2", "unsupported_parameter"),
-        ("suffix", "\"x\"", "unsupported_parameter"),
         ("store", "true", "unsupported_parameter"),
-        ("use_beam_search", "true", "unsupported_parameter"),
     ] {
-        let answer = client
-            .complete(&format!(r#""prompt":"the","{field}":{value}"#))
-            .await;
-        let error = answer.error(400);
+        let fields = format!(r#""prompt":"the","max_tokens":2,"{field}":{value}"#);
+        let answer = client.complete(&fields).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        let warnings = answer.json()["warnings"].clone();
+        assert_eq!(warnings.as_array().map(Vec::len), Some(1), "{field}");
+        let warning = warnings[0].as_str().unwrap();
+        assert!(warning.starts_with(&format!("`{field}` ")), "{warning}");
+        assert_eq!(answer.json()["choices"], plain.json()["choices"], "{field}");
+        let error = strict.complete(&fields).await.error(400);
         assert_eq!(
             (&error["param"], &error["code"]),
             (&field.into(), &code.into()),
             "{error}"
         );
     }
-    for (field, value) in [("n", "1"), ("user", "\"u\""), ("store", "false")] {
-        let fields = format!(r#""prompt":"the","{field}":{value},"{field}":{value}"#);
-        assert_eq!(client.complete(&fields).await.error(400)["param"], field);
+    assert_eq!(plain.json().get("warnings"), None);
+}
+
+/// What would change the answer is never left out.
+#[tokio::test]
+async fn fields_that_would_change_the_answer_are_refused() {
+    for client in [Client::new(), strict()] {
+        for (field, value) in [
+            ("best_of", "2"),
+            ("suffix", "\"x\""),
+            ("use_beam_search", "true"),
+        ] {
+            let fields = format!(r#""prompt":"the","{field}":{value}"#);
+            let error = client.complete(&fields).await.error(400);
+            assert_eq!(
+                (&error["param"], &error["code"]),
+                (&field.into(), &"unsupported_parameter".into()),
+                "{error}"
+            );
+        }
+        for (field, value) in [("n", "1"), ("user", "\"u\"")] {
+            let fields = format!(r#""prompt":"the","{field}":{value},"{field}":{value}"#);
+            assert_eq!(client.complete(&fields).await.error(400)["param"], field);
+        }
+    }
+}
+
+/// On every endpoint, in streams too.
+#[tokio::test]
+async fn every_endpoint_warns() {
+    const CHAT: &str = r#""messages":[{"role":"user","content":"the"}],"max_tokens":2"#;
+    const TEXT: &str = r#""prompt":"the","max_tokens":2"#;
+    let (client, strict) = (Client::new(), strict());
+    for (path, fields) in [
+        ("/v1/completions", TEXT),
+        ("/v1/completions/render", TEXT),
+        ("/v1/chat/completions", CHAT),
+        ("/v1/chat/completions/render", CHAT),
+        ("/tokenize", r#""prompt":"the""#),
+        ("/detokenize", r#""tokens":[5]"#),
+        (
+            "/apply-template",
+            r#""messages":[{"role":"user","content":"the"}]"#,
+        ),
+    ] {
+        let json = format!(r#"{{{fields},"temprature":1}}"#);
+        let answer = client.post(path, &json).await;
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text);
+        let warning = answer.json()["warnings"][0].clone();
+        assert!(
+            warning.to_string().contains("temprature"),
+            "{path}: {warning}"
+        );
+        assert_eq!(
+            strict.post(path, &json).await.error(400)["param"],
+            "temprature"
+        );
+    }
+    for (path, fields) in [("/v1/completions", TEXT), ("/v1/chat/completions", CHAT)] {
+        let json =
+            format!(r#"{{{fields},"stream":true,"stream_options":{{"include_everything":true}}}}"#);
+        let answer = client.post(path, &json).await;
+        let told = answer.text.matches("stream_options.include_everything");
+        assert_eq!(told.count(), 1, "{}", answer.text);
+        let error = strict.post(path, &json).await.error(400);
+        assert_eq!(error["param"], "stream_options.include_everything");
+    }
+}
+
+/// A client cannot make an answer long with what it warns of.
+#[tokio::test]
+async fn warnings_are_bounded() {
+    let long = "x".repeat(1000);
+    let fields: Vec<String> = (0..500)
+        .map(|index| format!(r#","{long}{index}":1"#))
+        .collect();
+    let fields = fields.concat();
+    let answer = Client::new()
+        .complete(&format!(r#""prompt":"the","max_tokens":1{fields}"#))
+        .await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    assert!(answer.text.len() < 8192, "{}", answer.text.len());
+    assert!(answer.text.contains("484"), "{}", answer.text);
+}
+
+/// A server whose limits are all small.
+fn narrow() -> Client {
+    Client::configured(&ServerConfig {
+        max_body: Bytes::new(4096),
+        max_batch_body: Bytes::new(8192),
+        limits: RequestLimits {
+            depth: 5,
+            messages: 2,
+            tools: 1,
+            stops: 1,
+            stop_bytes: 3,
+            logit_bias: 1,
+            choices: 2,
+            logprobs: 1,
+            prompts: 2,
+            texts: 2,
+        },
+        ..ServerConfig::default()
+    })
+}
+
+/// The limits are those of the configuration, and an error tells both numbers.
+#[tokio::test]
+async fn limits_are_configured() {
+    let client = narrow();
+    for (fields, param, numbers) in [
+        (r#""x":[[[[[1]]]]]"#, "", ["", "5"]),
+        (r#""stop":["a","b"]"#, "stop", ["2", "1"]),
+        (r#""stop":["abcd"]"#, "stop", ["4", "3"]),
+        (r#""bad_words":["abcd"]"#, "bad_words", ["4", "3"]),
+        (r#""logit_bias":{"1":1,"2":1}"#, "logit_bias", ["2", "1"]),
+        (r#""n":3"#, "n", ["3", "2"]),
+        (r#""logprobs":2"#, "logprobs", ["2", "1"]),
+        (r#""prompt_logprobs":2"#, "prompt_logprobs", ["2", "1"]),
+    ] {
+        let error = client
+            .complete(&format!(r#""prompt":"the",{fields}"#))
+            .await
+            .error(400);
+        check_limit(&error, param, numbers);
     }
     let error = client
-        .complete(r#""prompt":"the","stream":true,"stream_options":{"include_everything":true}"#)
+        .complete(r#""prompt":["a","b","c"]"#)
         .await
         .error(400);
-    assert_eq!(error["param"], "stream_options.include_everything");
+    check_limit(&error, "prompt", ["3", "2"]);
+    client.check_alive().await;
+}
+
+#[tokio::test]
+async fn limits_of_conversations_are_configured() {
+    let client = narrow();
+    let message = r#"{"role":"user","content":"the"}"#;
+    let tool = |name: &str| format!(r#"{{"type":"function","function":{{"name":"{name}"}}}}"#);
+    let many = format!(r#""messages":[{message},{message},{message}]"#);
+    check_limit(&client.chat(&many).await.error(400), "messages", ["3", "2"]);
+    for (fields, param) in [
+        (format!(r#""tools":[{},{}]"#, tool("a"), tool("b")), "tools"),
+        (
+            r#""logprobs":true,"top_logprobs":2"#.to_owned(),
+            "top_logprobs",
+        ),
+    ] {
+        let answer = client
+            .chat(&format!(r#""messages":[{message}],{fields}"#))
+            .await;
+        check_limit(&answer.error(400), param, ["2", "1"]);
+    }
+}
+
+fn check_limit(error: &Value, param: &str, numbers: [&str; 2]) {
+    assert_eq!(
+        error["param"].as_str().unwrap_or_default(),
+        param,
+        "{error}"
+    );
+    let message = error["message"].as_str().unwrap();
+    assert!(
+        numbers.iter().all(|number| message.contains(number)),
+        "{message}"
+    );
+}
+
+/// Calls with many texts have a limit of their own.
+#[tokio::test]
+async fn sizes_of_bodies_are_configured() {
+    let client = narrow();
+    let long = |size: usize| {
+        let user = "u".repeat(size);
+        format!(r#"{{"input":"the","prompt":"the","user":"{user}"}}"#)
+    };
+    client.post("/v1/completions", &long(5000)).await.error(413);
+    client.post("/v1/embeddings", &long(9000)).await.error(413);
+    assert_ne!(client.post("/v1/embeddings", &long(5000)).await.status, 413);
 }
 
 #[tokio::test]

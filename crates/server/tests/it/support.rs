@@ -13,7 +13,9 @@ use forthwith_core::units::{BlockId, Blocks, Tokens};
 use forthwith_engine::{Engine, EngineConfig, EngineHandle};
 use forthwith_models::toy::Toy;
 use forthwith_server::{AppState, Identity, Purpose, ServedModel, ServerConfig, Stamps, router};
-use forthwith_text::{ChatTemplate, FormCompiler, ReasoningMarks, Tokenizer, ToolFormat};
+use forthwith_text::{
+    ChatTemplate, FormCompiler, FormLimits, ReasoningMarks, Tokenizer, ToolFormat,
+};
 use serde_json::Value;
 use tower::ServiceExt;
 
@@ -208,7 +210,7 @@ pub(crate) fn served(
         template: template.map(|source| ChatTemplate::new(source, &tokenizer).unwrap()),
         tool_format: ToolFormat::of(template.unwrap_or_default()),
         reasoning: template.and_then(ReasoningMarks::of),
-        forms: FormCompiler::new(Arc::clone(&tokenizer)),
+        forms: FormCompiler::new(Arc::clone(&tokenizer), FormLimits::default()),
         tokenizer,
         limits: engine.limits(),
         engine,
@@ -252,9 +254,19 @@ impl Client {
         Self::over(model, gate)
     }
 
+    /// One toy behind another configuration.
+    pub(crate) fn configured(config: &ServerConfig) -> Self {
+        let gate = Arc::new(Gate::default());
+        let model = toy("toy", Some(PLAIN), Shape::default(), Arc::clone(&gate));
+        Self::behind(state_with(config), model, gate)
+    }
+
     pub(crate) fn over(model: ServedModel, gate: Arc<Gate>) -> Self {
+        Self::behind(loading(), model, gate)
+    }
+
+    fn behind(state: AppState, model: ServedModel, gate: Arc<Gate>) -> Self {
         let engine = model.engine.clone();
-        let state = loading();
         state.open(vec![model]);
         Self {
             router: router(state.clone()),

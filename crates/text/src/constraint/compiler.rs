@@ -15,7 +15,7 @@ use llguidance::{Matcher, ParserFactory};
 use super::cache::Cache;
 use super::follow::Compiled;
 use super::form::{Form, FormError};
-use super::limits::{self, MAX_COMPILING, MAX_TIME, STACK};
+use super::limits::{self, FormLimits, MAX_COMPILING, STACK};
 use super::marker::Marker;
 use super::parts::{After, Either};
 use super::{schema, vocabulary};
@@ -25,6 +25,7 @@ use crate::tools::{ReasoningMarks, ToolFormat, ToolSpec};
 /// Compiles forms for one model; shared by all requests.
 pub struct FormCompiler {
     tokenizer: Arc<Tokenizer>,
+    limits: FormLimits,
     /// Made when the first form is asked for.
     factory: OnceLock<Result<Arc<ParserFactory>, FormError>>,
     compiled: Mutex<Cache<Arc<Compiled>>>,
@@ -41,9 +42,10 @@ impl std::fmt::Debug for FormCompiler {
 
 impl FormCompiler {
     /// For answers of this tokenizer's tokens.
-    pub fn new(tokenizer: Arc<Tokenizer>) -> Self {
+    pub fn new(tokenizer: Arc<Tokenizer>, limits: FormLimits) -> Self {
         Self {
             tokenizer,
+            limits,
             factory: OnceLock::new(),
             compiled: Mutex::new(Cache::new(limits::CACHE_BYTES)),
             compiling: Arc::default(),
@@ -51,12 +53,18 @@ impl FormCompiler {
         }
     }
 
+    /// The same within other limits.
+    #[must_use]
+    pub fn limited(self, limits: FormLimits) -> Self {
+        Self { limits, ..self }
+    }
+
     /// The constraint that holds answers to a form. Takes milliseconds for most forms, and seconds at
     /// most; forms that were asked for lately are at hand.
     ///
     /// # Errors     [`FormError`] tells what is wrong with the form
     pub fn compile(&self, form: &Form) -> Result<Arc<dyn Constraint>, FormError> {
-        self.grammar(schema::grammar_of(form)?)
+        self.grammar(schema::grammar_of(form, self.limits)?)
     }
 
     /// The constraint that holds answers to calls of these tools: at least one if there `must` be, else
@@ -70,9 +78,9 @@ impl FormCompiler {
         (must, several): (bool, bool),
     ) -> Result<Arc<dyn Constraint>, FormError> {
         let written = if must { "" } else { format.trigger() };
-        let grammar = format.grammar(tools, (several, written), &self.tokenizer)?;
-        if grammar.len() > limits::MAX_SCHEMA {
-            let (length, most) = (grammar.len(), limits::MAX_SCHEMA);
+        let grammar = format.grammar(tools, (several, written), &self.tokenizer, self.limits)?;
+        let (length, most) = (grammar.len(), self.limits.schema_bytes);
+        if length > most {
             return Err(FormError::TooLarge(format!(
                 "the tools have {length} bytes together, allowed are {most}"
             )));
@@ -167,11 +175,12 @@ impl FormCompiler {
             let _ = sender.send(done.unwrap_or_else(|_| Err(not_compiled())));
         });
         spawned.map_err(|_| FormError::Busy)?;
-        match result.recv_timeout(MAX_TIME) {
+        let time = self.limits.time;
+        match result.recv_timeout(time) {
             Ok(done) => done,
             Err(RecvTimeoutError::Timeout) => Err(FormError::TooLarge(format!(
                 "compiling it takes longer than {} s; make it simpler",
-                MAX_TIME.as_secs()
+                time.as_secs_f64()
             ))),
             Err(RecvTimeoutError::Disconnected) => Err(not_compiled()),
         }

@@ -5,16 +5,33 @@ use std::time::Duration;
 
 use llguidance::api::ParserLimits;
 
+/// What a form may cost that is decided by whoever runs the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FormLimits {
+    /// The longest schema, in bytes.
+    pub schema_bytes: usize,
+    /// How deep the objects and lists of a schema may nest.
+    pub schema_depth: usize,
+    /// How long compiling may take.
+    pub time: Duration,
+}
+
+impl Default for FormLimits {
+    fn default() -> Self {
+        Self {
+            schema_bytes: 256 << 10,
+            schema_depth: 32,
+            time: Duration::from_secs(2),
+        }
+    }
+}
+
 /// The longest grammar, expression or list of texts, in bytes.
 pub(super) const MAX_TEXT: usize = 64 << 10;
-/// The longest schema, in bytes.
-pub(super) const MAX_SCHEMA: usize = 256 << 10;
 /// How deep brackets of a grammar or an expression may nest.
 pub(super) const MAX_DEPTH: usize = 100;
 /// The most texts to choose from.
 pub(super) const MAX_CHOICES: usize = 4096;
-/// How long compiling may take.
-pub(super) const MAX_TIME: Duration = Duration::from_secs(5);
 /// Forms that are compiled at the same time.
 pub(super) const MAX_COMPILING: usize = 4;
 /// The stack of a thread that compiles: rules that refer to each other are walked by recursion, one

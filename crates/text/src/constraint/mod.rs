@@ -21,4 +21,5 @@ mod tests;
 
 pub use compiler::FormCompiler;
 pub use form::{Form, FormError};
+pub use limits::FormLimits;
 pub(crate) use schema::checked_schema;

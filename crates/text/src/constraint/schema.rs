@@ -6,7 +6,7 @@ use llguidance::api::TopLevelGrammar;
 use serde_json::{Value, json};
 
 use super::form::{Form, FormError};
-use super::limits::{MAX_CHOICES, MAX_DEPTH, MAX_SCHEMA, MAX_TEXT, depth};
+use super::limits::{FormLimits, MAX_CHOICES, MAX_DEPTH, MAX_TEXT, depth};
 
 /// White space between the parts of JSON: without a bound a model may go on with it for ever.
 const WHITESPACE: &str = r"[ ]|\r?\n[ \t]{0,64}";
@@ -59,10 +59,10 @@ const ANNOTATIONS: [&str; 16] = [
 ];
 
 /// The grammar of a form.
-pub(super) fn grammar_of(form: &Form) -> Result<TopLevelGrammar, FormError> {
+pub(super) fn grammar_of(form: &Form, limits: FormLimits) -> Result<TopLevelGrammar, FormError> {
     match form {
-        Form::JsonObject => of_schema(&json!({ "type": "object" })),
-        Form::JsonSchema(schema) => of_schema(schema),
+        Form::JsonObject => of_schema(&json!({ "type": "object" }), limits),
+        Form::JsonSchema(schema) => of_schema(schema, limits),
         Form::Regex(regex) => of_regex(regex),
         Form::Choice(texts) => of_choice(texts),
         Form::Lark(text) => of_lark(text),
@@ -74,16 +74,22 @@ pub(super) fn grammar_of(form: &Form) -> Result<TopLevelGrammar, FormError> {
     }
 }
 
-fn of_schema(schema: &Value) -> Result<TopLevelGrammar, FormError> {
-    checked_schema(schema).map(TopLevelGrammar::from_json_schema)
+fn of_schema(schema: &Value, limits: FormLimits) -> Result<TopLevelGrammar, FormError> {
+    checked_schema(schema, limits).map(TopLevelGrammar::from_json_schema)
 }
 
 /// A schema as the library is to read it, if it is followed to the letter.
-pub(crate) fn checked_schema(schema: &Value) -> Result<Value, FormError> {
+pub(crate) fn checked_schema(schema: &Value, limits: FormLimits) -> Result<Value, FormError> {
     let length = serde_json::to_string(schema).map_or(usize::MAX, |text| text.len());
-    if length > MAX_SCHEMA {
+    let (bytes, levels) = (limits.schema_bytes, limits.schema_depth);
+    if length > bytes {
         return Err(FormError::TooLarge(format!(
-            "the schema has {length} bytes, allowed are {MAX_SCHEMA}"
+            "the schema has {length} bytes, allowed are {bytes}"
+        )));
+    }
+    if nests_deeper(schema, levels) {
+        return Err(FormError::TooLarge(format!(
+            "the schema nests deeper than {levels} objects and lists; define its parts in $defs and refer to them"
         )));
     }
     check(schema, &mut Vec::new(), check_draft(schema)?)?;
@@ -98,6 +104,17 @@ pub(crate) fn checked_schema(schema: &Value) -> Result<Value, FormError> {
     };
     options.apply_to(&mut schema);
     Ok(schema)
+}
+
+fn nests_deeper(value: &Value, levels: usize) -> bool {
+    let inner = |mut values: Box<dyn Iterator<Item = &Value> + '_>| {
+        levels == 0 || values.any(|value| nests_deeper(value, levels - 1))
+    };
+    match value {
+        Value::Array(list) => inner(Box::new(list.iter())),
+        Value::Object(map) => inner(Box::new(map.values())),
+        _ => false,
+    }
 }
 
 /// Whether the schema's draft knows `prefixItems`.

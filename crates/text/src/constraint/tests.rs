@@ -19,7 +19,7 @@ fn tokenizer() -> Tokenizer {
 }
 
 fn compiler() -> FormCompiler {
-    FormCompiler::new(Arc::new(tokenizer()))
+    FormCompiler::new(Arc::new(tokenizer()), FormLimits::default())
 }
 
 /// What became of a text.
@@ -314,7 +314,7 @@ fn words_are_followed_with_the_spaces_between_them() {
     let words = ["<unk>", "the", "gpu", "reads"].map(str::to_owned);
     let unknown = TokenId::new(0);
     let tokenizer = Tokenizer::words(&words, unknown, vec![unknown], vec![unknown]).unwrap();
-    let compiler = FormCompiler::new(Arc::new(tokenizer));
+    let compiler = FormCompiler::new(Arc::new(tokenizer), FormLimits::default());
     let choice = Form::Choice(vec![" gpu reads".to_owned(), " the gpu".to_owned()]);
     let mut form = compiler.compile(&choice).unwrap().start().unwrap();
     assert_eq!(allowed(form.as_mut(), 4), [false, true, true, false]);
@@ -391,7 +391,7 @@ fn a_form_waits_for_the_end_of_the_reasoning() {
         close: "</think>",
     };
     let tokenizer = Arc::new(byte_level(&["<s>", "<end>", "<think>"], &["> Ċ"]));
-    let compiler = FormCompiler::new(tokenizer);
+    let compiler = FormCompiler::new(tokenizer, FormLimits::default());
     let form = compiler
         .compile(&Form::Choice(vec!["yes".to_owned()]))
         .unwrap();

@@ -15,12 +15,10 @@ use minijinja_contrib::pycompat::unknown_method_callback;
 use serde::Serialize;
 use serde_json::ser::{Formatter, PrettyFormatter};
 
-use super::{MAX_OUTPUT, MAX_RAISED, TemplateError};
+use super::{MAX_RAISED, TemplateError, TemplateLimits};
 
 /// The name of the only template; `.txt` turns escaping off.
 const NAME: &str = "chat.txt";
-/// Steps that a rendering may take; each 64 bytes of data count as one.
-const FUEL: u64 = 1_000_000;
 /// Nested loops and macro calls.
 const RECURSION: usize = 120;
 
@@ -44,16 +42,18 @@ impl std::error::Error for Raised {}
 /// A compiled template in an engine of its own.
 #[derive(Debug)]
 pub(super) struct Engine {
+    limits: TemplateLimits,
     environment: Arc<Environment<'static>>,
     /// Held by a rendering that was given up and still runs; there is no second one to wait for.
     overdue: Mutex<Weak<()>>,
 }
 
 impl Engine {
-    pub(super) fn compile(source: &str) -> Result<Self, TemplateError> {
+    pub(super) fn compile(source: &str, limits: TemplateLimits) -> Result<Self, TemplateError> {
         let source = source.to_owned();
-        let environment = within(TIME, move || build(source))?;
+        let environment = within(TIME, move || build(source, limits))?;
         Ok(Self {
+            limits,
             environment: Arc::new(environment),
             overdue: Mutex::default(),
         })
@@ -88,8 +88,9 @@ impl Engine {
         let running = Arc::new(());
         let runs = Arc::downgrade(&running);
         let environment = Arc::clone(&self.environment);
+        let limits = self.limits;
         let result = within(time, move || {
-            let result = run(&environment, context);
+            let result = run(&environment, context, limits);
             drop(running);
             result
         });
@@ -129,7 +130,7 @@ fn within<T: Send + 'static>(
     }
 }
 
-fn build(source: String) -> Result<Environment<'static>, TemplateError> {
+fn build(source: String, limits: TemplateLimits) -> Result<Environment<'static>, TemplateError> {
     let mut environment = Environment::new();
     // As the templates' authors run them.
     let syntax = SyntaxConfig::builder()
@@ -140,12 +141,19 @@ fn build(source: String) -> Result<Environment<'static>, TemplateError> {
     environment.set_syntax(syntax);
     environment.set_auto_escape_callback(|_| AutoEscape::None);
     environment.set_unknown_method_callback(call_method);
-    environment.set_fuel(Some(FUEL));
+    environment.set_fuel(Some(limits.steps));
     environment.set_recursion_limit(RECURSION);
     environment.add_function("raise_exception", raise_exception);
-    environment.add_filter("tojson", to_json);
-    environment.add_filter("string", to_text);
-    environment.add_filter("pprint", to_text);
+    let most = limits.output;
+    environment.add_filter(
+        "tojson",
+        move |state: &State<'_, '_>, value: &Value, indent: Option<usize>, options: Kwargs| {
+            to_json(most, state, value, (indent, options))
+        },
+    );
+    for name in ["string", "pprint"] {
+        environment.add_filter(name, move |value: &Value| to_text(most, value));
+    }
     environment
         .add_template_owned(NAME, source)
         .map_err(|error| {
@@ -156,15 +164,19 @@ fn build(source: String) -> Result<Environment<'static>, TemplateError> {
     Ok(environment)
 }
 
-fn run(environment: &Environment<'static>, context: Value) -> Result<String, TemplateError> {
+fn run(
+    environment: &Environment<'static>,
+    context: Value,
+    limits: TemplateLimits,
+) -> Result<String, TemplateError> {
     let template = environment
         .get_template(NAME)
-        .map_err(|error| explain(&error))?;
-    let mut output = Limited::default();
+        .map_err(|error| explain(&error, limits))?;
+    let mut output = Limited::to(limits.output);
     template
         .render_captured_to(context, &mut output)
         .map(|_| ())
-        .map_err(|error| explain(&error))?;
+        .map_err(|error| explain(&error, limits))?;
     String::from_utf8(output.bytes)
         .map_err(|_| TemplateError::Broken("it wrote bytes that are not UTF-8".to_owned()))
 }
@@ -191,7 +203,8 @@ fn raise_exception(message: String) -> Result<Value, Error> {
 }
 
 /// An error without any of the template's source or the user's text, but for what it raised itself.
-fn explain(error: &Error) -> TemplateError {
+fn explain(error: &Error, limits: TemplateLimits) -> TemplateError {
+    let TemplateLimits { steps, output } = limits;
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(current) = cause {
         if let Some(Raised(message)) = current.downcast_ref() {
@@ -200,8 +213,8 @@ fn explain(error: &Error) -> TemplateError {
         cause = current.source();
     }
     let problem = match error.kind() {
-        ErrorKind::OutOfFuel => format!("it takes more than {FUEL} steps for this conversation"),
-        ErrorKind::WriteFailure => format!("it writes more than {MAX_OUTPUT} bytes"),
+        ErrorKind::OutOfFuel => format!("it takes more than {steps} steps for this conversation"),
+        ErrorKind::WriteFailure => format!("it writes more than {output} bytes"),
         ErrorKind::UnknownFunction => {
             "it calls a function that does not exist here (the time of day, for one, is not \
              available to templates)"
@@ -216,25 +229,21 @@ fn explain(error: &Error) -> TemplateError {
 }
 
 /// The value as text. Lists that hold one list many times write more than they weigh.
-fn to_text(value: &Value) -> Result<Value, Error> {
+fn to_text(most: usize, value: &Value) -> Result<Value, Error> {
     if value.as_str().is_some() {
         return Ok(value.clone());
     }
-    let mut output = Limited::default();
+    let mut output = Limited::to(most);
     write!(output, "{value}").map_err(|_| Error::new(ErrorKind::WriteFailure, "too much text"))?;
     Ok(String::from_utf8_lossy(&output.bytes).into_owned().into())
 }
 
 /// JSON as Python's `json.dumps` writes it, which is what models were trained on.
-#[expect(
-    clippy::needless_pass_by_value,
-    reason = "the engine hands over the arguments"
-)]
 fn to_json(
+    most: usize,
     state: &State<'_, '_>,
     value: &Value,
-    indent: Option<usize>,
-    options: Kwargs,
+    (indent, options): (Option<usize>, Kwargs),
 ) -> Result<Value, Error> {
     let indent = match indent {
         Some(indent) => Some(indent),
@@ -246,7 +255,7 @@ fn to_json(
         options.get("sort_keys")?,
     );
     options.assert_all_used()?;
-    let mut output = Limited::default();
+    let mut output = Limited::to(most);
     let written = match indent {
         None => serialize(value, &mut output, Spaced),
         Some(width) => {
@@ -292,14 +301,23 @@ impl Formatter for Spaced {
 }
 
 /// A buffer that refuses to grow beyond the longest prompt.
-#[derive(Default)]
 struct Limited {
     bytes: Vec<u8>,
+    most: usize,
+}
+
+impl Limited {
+    fn to(most: usize) -> Self {
+        Self {
+            bytes: Vec::new(),
+            most,
+        }
+    }
 }
 
 impl Write for Limited {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if bytes.len() > MAX_OUTPUT - self.bytes.len() {
+        if bytes.len() > self.most - self.bytes.len() {
             return Err(io::Error::other("too long"));
         }
         self.bytes.extend_from_slice(bytes);

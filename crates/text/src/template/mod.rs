@@ -23,8 +23,6 @@ use crate::tokenizer::{ControlGuard, Tokenizer};
 
 /// The longest template source.
 pub const MAX_SOURCE: usize = 128 * 1024;
-/// The longest prompt that a template may write, in bytes.
-pub const MAX_OUTPUT: usize = 4 * 1024 * 1024;
 /// The most characters of a template's own message that are passed on.
 const MAX_RAISED: usize = 300;
 /// The longest role.
@@ -39,6 +37,24 @@ const GIVEN: [&str; 7] = [
     "tools",
     "documents",
 ];
+
+/// What a rendering may spend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TemplateLimits {
+    /// Steps; each 64 bytes of data count as one.
+    pub steps: u64,
+    /// The longest prompt, in bytes.
+    pub output: usize,
+}
+
+impl Default for TemplateLimits {
+    fn default() -> Self {
+        Self {
+            steps: 1_000_000,
+            output: 4 << 20,
+        }
+    }
+}
 
 /// One message of a conversation.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -139,6 +155,7 @@ pub enum TemplateError {
 #[derive(Debug)]
 pub struct ChatTemplate {
     source: String,
+    limits: TemplateLimits,
     engine: Engine,
     /// Whether it shows tools to the model.
     reads_tools: bool,
@@ -165,18 +182,31 @@ impl ChatTemplate {
                 Value::from(String::from_utf8_lossy(tokenizer.token_bytes(id)).into_owned())
             })
         };
-        let engine = Engine::compile(source)?;
+        let limits = TemplateLimits::default();
+        let engine = Engine::compile(source, limits)?;
         let mut reads = engine.variables()?;
         let reads_tools = reads.contains("tools");
         reads.retain(|name| !GIVEN.contains(&name.as_str()));
         Ok(Self {
             source: source.to_owned(),
+            limits,
             engine,
             reads_tools,
             reads,
             guard: tokenizer.guard(),
             bos: text(tokenizer.bos()),
             eos: text(tokenizer.eos()),
+        })
+    }
+
+    /// The same template with other limits.
+    ///
+    /// # Errors    [`TemplateError::Broken`] if it takes too long to compile
+    pub fn limited(self, limits: TemplateLimits) -> Result<Self, TemplateError> {
+        Ok(Self {
+            engine: Engine::compile(&self.source, limits)?,
+            limits,
+            ..self
         })
     }
 
@@ -235,6 +265,23 @@ impl ChatTemplate {
         self.reads.iter().map(String::as_str)
     }
 
+    /// What is longer than any prompt is refused before a template is blamed for it.
+    fn check_length(
+        &self,
+        messages: &[ChatMessage],
+        values: &[String],
+    ) -> Result<(), TemplateError> {
+        let contents = messages.iter().map(|message| message.content.len());
+        let length: usize = contents.chain(values.iter().map(String::len)).sum();
+        let most = self.limits.output;
+        if length <= most {
+            return Ok(());
+        }
+        Err(TemplateError::Messages(format!(
+            "the conversation has {length} bytes, allowed are {most}; shorten it"
+        )))
+    }
+
     /// Renders a conversation.
     ///
     /// # Errors    [`TemplateError::Raised`] if the template refuses it, [`TemplateError::Messages`]
@@ -248,7 +295,7 @@ impl ChatTemplate {
     ) -> Result<RenderedPrompt, TemplateError> {
         self.check_variables(&options.variables)?;
         let values = values(messages, options);
-        check_length(messages, &values)?;
+        self.check_length(messages, &values)?;
         let sentinel = self.sentinel(messages, &values)?;
         let last = messages.last();
         let messages: Vec<Value> = messages
@@ -369,18 +416,6 @@ fn values(messages: &[ChatMessage], options: &RenderOptions) -> Vec<String> {
         .chain(&options.tools)
         .chain(options.variables.values());
     values.map(ToString::to_string).collect()
-}
-
-/// What is longer than any prompt is refused before a template is blamed for it.
-fn check_length(messages: &[ChatMessage], values: &[String]) -> Result<(), TemplateError> {
-    let contents = messages.iter().map(|message| message.content.len());
-    let length: usize = contents.chain(values.iter().map(String::len)).sum();
-    if length <= MAX_OUTPUT {
-        return Ok(());
-    }
-    Err(TemplateError::Messages(format!(
-        "the conversation has {length} bytes, allowed are {MAX_OUTPUT}; shorten it"
-    )))
 }
 
 /// Where a message's content, which templates may trim, ends in what they wrote.

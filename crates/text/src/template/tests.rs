@@ -161,7 +161,7 @@ fn deep_nesting_does_not_end_the_process() {
 #[test]
 fn a_template_that_does_not_come_back_is_given_up() {
     let slow = "{% set ns = namespace(x=['a'], y=['a']) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% set ns.y = [ns.y, ns.y] %}{% endfor %}{{ ns.x == ns.y }}";
-    let engine = Engine::compile(slow).unwrap();
+    let engine = Engine::compile(slow, TemplateLimits::default()).unwrap();
     let time = std::time::Duration::from_millis(50);
     for _ in 0..2 {
         let result = engine.render_within(time, context! {});
@@ -175,7 +175,7 @@ fn a_template_that_does_not_come_back_is_given_up() {
 #[test]
 fn a_rendering_that_was_late_is_not_the_last_one() {
     let slow = "{% if slow %}{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}{% endif %}done";
-    let engine = Engine::compile(slow).unwrap();
+    let engine = Engine::compile(slow, TemplateLimits::default()).unwrap();
     let late = engine.render_within(std::time::Duration::ZERO, context! { slow => true });
     assert!(late.is_err());
     let rendered = std::iter::repeat_with(|| engine.render(context! {})).find(Result::is_ok);
@@ -186,7 +186,7 @@ fn a_rendering_that_was_late_is_not_the_last_one() {
 fn a_conversation_that_no_prompt_can_hold_is_its_writers_fault() {
     let tokenizer = testing::byte_level(&[], &[]);
     let template = ChatTemplate::new("{{ messages[0].content }}", &tokenizer).unwrap();
-    let long = message("user", &"a".repeat(MAX_OUTPUT));
+    let long = message("user", &"a".repeat(TemplateLimits::default().output));
     assert!(
         template
             .render(std::slice::from_ref(&long), &OPTIONS)

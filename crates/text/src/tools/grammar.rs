@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::format::{ToolFormat, ToolSpec};
-use crate::constraint::{FormError, checked_schema};
+use crate::constraint::{FormError, FormLimits, checked_schema};
 use crate::tokenizer::{Fragment, Tokenizer};
 
 impl ToolFormat {
@@ -15,6 +15,7 @@ impl ToolFormat {
         tools: &[ToolSpec],
         (several, written): (bool, &str),
         tokenizer: &Tokenizer,
+        limits: FormLimits,
     ) -> Result<String, FormError> {
         let text = |text: &str| lark(text, tokenizer);
         let lead = self.lead();
@@ -29,7 +30,8 @@ impl ToolFormat {
             .collect();
         writeln!(grammar, " {}\ncall: {}", text(self.end), calls.join(" | ")).expect("as above");
         for (index, tool) in tools.iter().enumerate() {
-            let schema = checked_schema(&tool.parameters).map_err(|error| error.of(&tool.name))?;
+            let schema =
+                checked_schema(&tool.parameters, limits).map_err(|error| error.of(&tool.name))?;
             let middle = text(&format!("{}{}", tool.name, self.middle));
             let close = text(self.close);
             writeln!(grammar, "call_{index}: {middle} arguments_{index} {close}")

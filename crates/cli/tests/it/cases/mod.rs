@@ -7,6 +7,7 @@
 mod bytes;
 mod company;
 mod files;
+mod keys;
 mod leaving;
 mod lengths;
 mod loading;

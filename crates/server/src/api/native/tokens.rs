@@ -47,6 +47,9 @@ pub(crate) struct Tokenized {
     max_model_len: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     token_strs: Option<Vec<String>>,
+    /// What the reader should know.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -76,16 +79,21 @@ pub(crate) async fn tokenize(
 ) -> Result<Json<Tokenized>, ApiError> {
     let job = move |state: &AppState| {
         state.ready()?;
-        let body = Body::check(&bytes, &[TOKENIZE, CONVERSATION])?;
+        let body = Body::check(&bytes, &[TOKENIZE, CONVERSATION], state)?;
         let (text, kinds): (Text, Kinds) = (body.read()?, body.read()?);
         let model = state.model(text.model.as_deref())?;
         let tokens = if kinds.messages.is_some() {
             text.refuse_beside_messages()?;
-            body.read::<Conversation>()?.prompt(&model)?.tokens
+            body.read::<Conversation>()?
+                .prompt(&model, state.limits())?
+                .tokens
         } else {
             text.tokens(&model.tokenizer)?
         };
-        Ok(text.answer(&model, &tokens))
+        Ok(Tokenized {
+            warnings: body.warnings,
+            ..text.answer(&model, &tokens)
+        })
     };
     state.work(job).await.map(Json)
 }
@@ -142,6 +150,7 @@ impl Text {
         let lossy = |&id: &TokenId| String::from_utf8_lossy(tokenizer.token_bytes(id)).into_owned();
         let strings = self.return_token_strs.unwrap_or(false);
         Tokenized {
+            warnings: Vec::new(),
             count: tokens.len(),
             max_model_len: model.limits.context.get(),
             token_strs: strings.then(|| tokens.iter().map(lossy).collect()),
@@ -176,6 +185,9 @@ struct Ids {
 pub(crate) struct Detokenized {
     prompt: String,
     content: String,
+    /// What the reader should know.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
 }
 
 pub(crate) async fn detokenize(
@@ -184,7 +196,7 @@ pub(crate) async fn detokenize(
 ) -> Result<Json<Detokenized>, ApiError> {
     let job = move |state: &AppState| {
         state.ready()?;
-        let body = Body::check(&bytes, &[DETOKENIZE])?;
+        let body = Body::check(&bytes, &[DETOKENIZE], state)?;
         let ids: Ids = body.read()?;
         let model = state.model(ids.model.as_deref())?;
         let vocab = model.tokenizer.vocab_size();
@@ -197,6 +209,7 @@ pub(crate) async fn detokenize(
         Ok(Detokenized {
             prompt: text.clone(),
             content: text,
+            warnings: body.warnings,
         })
     };
     state.work(job).await.map(Json)
@@ -210,6 +223,9 @@ struct Named {
 #[derive(Debug, Serialize)]
 pub(crate) struct Applied {
     prompt: String,
+    /// What the reader should know.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
 }
 
 pub(crate) async fn apply_template(
@@ -218,12 +234,15 @@ pub(crate) async fn apply_template(
 ) -> Result<Json<Applied>, ApiError> {
     let job = move |state: &AppState| {
         state.ready()?;
-        let body = Body::check(&bytes, &[APPLY_TEMPLATE, CONVERSATION])?;
+        let body = Body::check(&bytes, &[APPLY_TEMPLATE, CONVERSATION], state)?;
         let named: Named = body.read()?;
         let model = state.model(named.model.as_deref())?;
-        let rendered = body.read::<Conversation>()?.render(&model)?;
+        let rendered = body
+            .read::<Conversation>()?
+            .render(&model, state.limits())?;
         Ok(Applied {
             prompt: rendered.text(),
+            warnings: body.warnings,
         })
     };
     state.work(job).await.map(Json)

@@ -1,40 +1,50 @@
-//! A JSON body that may be read: text, not too deep, every field one that does something.
+//! A JSON body that may be read: text, not too deep, and for every field it is known what becomes of it.
 
 use axum::body::Bytes;
 use axum::http::StatusCode;
 use serde::de::{DeserializeOwned, Deserializer};
 
-use super::fields::{Audit, Table};
+use super::fields::{Audit, Findings, Table};
 use crate::error::ApiError;
-
-/// The deepest nesting of a request.
-const MAX_DEPTH: usize = 64;
+use crate::state::AppState;
 
 /// A checked JSON object; endpoints read their parts from it.
-pub(crate) struct Body<'a>(&'a str);
+pub(crate) struct Body<'a> {
+    text: &'a str,
+    /// Which fields have no effect.
+    pub(crate) warnings: Vec<String>,
+}
 
 impl<'a> Body<'a> {
     /// Checks the text, its depth and its field names against the endpoint's tables.
-    pub(crate) fn check(bytes: &'a Bytes, tables: &[&Table]) -> Result<Self, ApiError> {
+    pub(crate) fn check(
+        bytes: &'a Bytes,
+        tables: &[&Table],
+        state: &AppState,
+    ) -> Result<Self, ApiError> {
+        let (strict, levels) = (state.is_strict(), state.limits().depth);
         let text = std::str::from_utf8(bytes).map_err(|_| malformed("it is not valid UTF-8"))?;
-        if depth(text) > MAX_DEPTH {
-            return Err(malformed(&format!("it nests deeper than {MAX_DEPTH}")));
+        if depth(text) > levels {
+            return Err(malformed(&format!("it nests deeper than {levels}")));
         }
         let mut reader = serde_json::Deserializer::from_str(text);
-        let mut problem = None;
+        let mut findings = Findings::default();
         reader
-            .deserialize_map(Audit::new(tables, &mut problem))
+            .deserialize_map(Audit::new(tables, strict, &mut findings))
             .and_then(|()| reader.end())
             .map_err(|error| malformed(&error.to_string()))?;
-        match problem {
+        match findings.problem.take() {
             Some(problem) => Err(problem),
-            None => Ok(Self(text)),
+            None => Ok(Self {
+                text,
+                warnings: findings.into_warnings(),
+            }),
         }
     }
 
     /// Reads the fields that `T` names; an error names the field.
     pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
-        let mut reader = serde_json::Deserializer::from_str(self.0);
+        let mut reader = serde_json::Deserializer::from_str(self.text);
         serde_path_to_error::deserialize(&mut reader).map_err(|error| {
             let path = error.path().to_string();
             let message = error.inner().to_string();

@@ -162,11 +162,13 @@ impl Call {
         &self.model
     }
 
-    /// What is to be said of the prompts.
+    /// What is to be said of the fields and the prompts.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let each = self.asks.iter();
         let each = each.step_by(self.options.choices.max(1) as usize);
-        each.filter_map(|ask| ask.warning.clone()).collect()
+        let of_prompts = each.filter_map(|ask| ask.warning.as_ref());
+        let of_fields = self.options.warnings.iter();
+        of_fields.chain(of_prompts).cloned().collect()
     }
 
     /// One request of each prompt.
@@ -206,11 +208,11 @@ impl Call {
 }
 
 impl Closing {
-    pub(crate) fn new(model: &ServedModel, seed: i128) -> Self {
+    pub(crate) fn new(model: &ServedModel, options: &Options) -> Self {
         Self {
-            seed,
+            seed: options.seed,
             system_fingerprint: model.identity.fingerprint(model.limits.context.get()),
-            warnings: Vec::new(),
+            warnings: options.warnings.clone(),
         }
     }
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use axum::Json;
 use axum::body::Bytes;
 use axum::response::{IntoResponse, Response};
-use forthwith_core::request::MAX_LOGPROBS;
 use forthwith_core::units::TokenId;
 use forthwith_text::{AnswerPart, ReasoningMarks, ToolFormat};
 use serde::{Deserialize, Serialize};
@@ -27,6 +26,7 @@ use crate::access::Asked;
 use crate::answers::{Answers, Matched, Piece, Totals};
 use crate::error::ApiError;
 use crate::extract::Payload;
+use crate::limits::RequestLimits;
 use crate::loader::ServedModel;
 use crate::reader::Reader;
 use crate::sse::{self, Wording};
@@ -150,23 +150,25 @@ pub(crate) async fn create(
 
 pub(super) fn prepare(state: &AppState, bytes: &Bytes) -> Result<(Call, Reading), ApiError> {
     state.ready()?;
-    let body = Body::check(bytes, &[GENERATION, CHAT, CONVERSATION])?;
+    let body = Body::check(bytes, &[GENERATION, CHAT, CONVERSATION], state)?;
+    let limits = state.limits();
     let written: Written = body.read()?;
     let own: Own = body.read()?;
     let model = state.model(written.model.as_deref())?;
-    let logprobs = own.alternatives()?;
-    let mut options = written.understood(&model, state.stamps())?;
+    let logprobs = own.alternatives(limits)?;
+    let mut options = written.understood(&model, state)?;
     let report = body.read::<WrittenReport>()?;
-    options.report = report.understood(&model, logprobs.is_some())?;
+    options.report = report.understood(&model, logprobs.is_some(), limits)?;
+    options.warnings.clone_from(&body.warnings);
     body.read::<WrittenForm>()?.hold(&mut options, &model)?;
     body.read::<WrittenFilters>()?.add(&mut options, &model)?;
-    let tools = body.read::<WrittenTools>()?.understood(&model)?;
+    let tools = body.read::<WrittenTools>()?.understood(&model, limits)?;
     let mut conversation = body.read::<Conversation>()?;
     match &tools {
         Some(tools) => tools.hold(&mut options, &model)?,
         None => conversation = conversation.without_tools(),
     }
-    let prompt = conversation.prompt(&model)?;
+    let prompt = conversation.prompt(&model, limits)?;
     let reading = own.reading(tools.map(|tools| tools.format), prompt.reasoning)?;
     own.hold(&reading, &mut options, &model)?;
     options.spelled = reading.spelled(&model.tokenizer);
@@ -231,19 +233,17 @@ impl Own {
     }
 
     /// How many alternatives to report with each token's log-probability.
-    fn alternatives(&self) -> Result<Option<u32>, ApiError> {
-        let top = self.top_logprobs.map(|top| top.0);
+    fn alternatives(&self, limits: &RequestLimits) -> Result<Option<u32>, ApiError> {
+        let top = self.top_logprobs.map_or(Ok(None), |top| {
+            limits.alternatives("top_logprobs", top.0).map(Some)
+        })?;
         match (self.logprobs.unwrap_or(false), top) {
-            (_, Some(top)) if top > MAX_LOGPROBS.into() => {
-                let message = format!("top_logprobs is {top}, allowed is 0 to {MAX_LOGPROBS}");
-                Err(ApiError::field("top_logprobs", message))
-            }
             (false, Some(1..)) => {
                 let message = "top_logprobs needs `logprobs: true`";
                 Err(ApiError::field("top_logprobs", message))
             }
             (false, _) => Ok(None),
-            (true, top) => Ok(Some(u32::try_from(top.unwrap_or(0)).expect("at most 20"))),
+            (true, top) => Ok(Some(top.unwrap_or(0))),
         }
     }
 }
@@ -259,7 +259,7 @@ async fn collect(
         .collect();
     let mut readers: Vec<ChoiceReader> = choices.iter().map(|_| reading.choice()).collect();
     let mut prompt = ChatPrompt::new(options.report, answers.prompts());
-    let mut closing = Closing::new(answers.model(), options.seed);
+    let mut closing = Closing::new(answers.model(), options);
     while let Some(piece) = answers.next().await {
         let mut piece = piece?;
         if let Some(rows) = &piece.prompt {
@@ -461,7 +461,7 @@ impl Wording for Stream {
         }
         if let Some(ending) = piece.end {
             let reason = self.choices[index].reason(&ending);
-            let mut closing = Closing::new(&self.model, self.options.seed);
+            let mut closing = Closing::new(&self.model, &self.options);
             closing.warn(ending.warnings);
             let choice = ChunkChoice {
                 index,

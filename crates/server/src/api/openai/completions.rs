@@ -8,7 +8,6 @@ use std::sync::Arc;
 use axum::Json;
 use axum::body::Bytes;
 use axum::response::{IntoResponse, Response};
-use forthwith_core::request::MAX_LOGPROBS;
 use forthwith_core::units::TokenId;
 use forthwith_engine::PromptLogprob;
 use forthwith_text::{TextStream, Tokenizer};
@@ -31,6 +30,7 @@ use crate::access::Asked;
 use crate::answers::{Answers, Ending, Matched, Piece, Spelling, Totals};
 use crate::error::ApiError;
 use crate::extract::Payload;
+use crate::limits::RequestLimits;
 use crate::loader::ServedModel;
 use crate::reader::Reader;
 use crate::sse::{self, Wording};
@@ -41,9 +41,6 @@ const NAMING: Naming = Naming {
     objects: ["text_completion", "text_completion"],
     prompt: "prompt",
 };
-
-/// The most prompts of one call.
-const MAX_PROMPTS: usize = 64;
 
 /// The endpoint's own fields.
 #[derive(Debug, Deserialize)]
@@ -203,19 +200,21 @@ pub(crate) async fn create(
 /// The call, and the text to repeat before each prompt's answers.
 pub(super) fn prepare(state: &AppState, bytes: &Bytes) -> Result<(Call, Vec<String>), ApiError> {
     state.ready()?;
-    let body = Body::check(bytes, &[GENERATION, COMPLETIONS])?;
+    let body = Body::check(bytes, &[GENERATION, COMPLETIONS], state)?;
+    let limits = state.limits();
     let written: Written = body.read()?;
     let own: Own = body.read()?;
     let model = state.model(written.model.as_deref())?;
-    let logprobs = own.alternatives()?;
-    let mut options = written.understood(&model, state.stamps())?;
+    let logprobs = own.alternatives(limits)?;
+    let mut options = written.understood(&model, state)?;
     let report = body.read::<WrittenReport>()?;
-    options.report = report.understood(&model, logprobs.is_some())?;
+    options.report = report.understood(&model, logprobs.is_some(), limits)?;
+    options.warnings.clone_from(&body.warnings);
     body.read::<WrittenForm>()?.hold(&mut options, &model)?;
     body.read::<WrittenFilters>()?.add(&mut options, &model)?;
     let Prompts(prompts) = own.prompt;
-    if prompts.len() > MAX_PROMPTS {
-        let message = format!("{} prompts, allowed are {MAX_PROMPTS}", prompts.len());
+    if prompts.len() > limits.prompts {
+        let message = format!("{} prompts, allowed are {}", prompts.len(), limits.prompts);
         return Err(ApiError::field("prompt", message));
     }
     let tokens = prompts.iter().map(|prompt| prompt.tokens(&model.tokenizer));
@@ -234,15 +233,11 @@ pub(super) fn prepare(state: &AppState, bytes: &Bytes) -> Result<(Call, Vec<Stri
 }
 
 impl Own {
-    fn alternatives(&self) -> Result<Option<u32>, ApiError> {
-        let Some(Whole(count)) = self.logprobs else {
-            return Ok(None);
-        };
-        if count > MAX_LOGPROBS.into() {
-            let message = format!("logprobs is {count}, allowed is 0 to {MAX_LOGPROBS}");
-            return Err(ApiError::field("logprobs", message));
-        }
-        Ok(Some(u32::try_from(count).expect("at most 20")))
+    fn alternatives(&self, limits: &RequestLimits) -> Result<Option<u32>, ApiError> {
+        let wanted = self.logprobs.map(|wanted| wanted.0);
+        wanted
+            .map(|wanted| limits.alternatives("logprobs", wanted))
+            .transpose()
     }
 }
 
@@ -289,7 +284,7 @@ impl Story {
     async fn collect(mut self, mut answers: Answers) -> Result<Response, ApiError> {
         let begin = |index| self.before_answer(index, None);
         let mut choices: Vec<Choice> = (0..answers.len()).map(begin).collect();
-        let mut closing = Closing::new(&self.model, self.options.seed);
+        let mut closing = Closing::new(&self.model, &self.options);
         while let Some(piece) = answers.next().await {
             let piece = piece?;
             let choice = &mut choices[piece.choice];
@@ -421,7 +416,7 @@ impl Wording for Story {
             warnings,
         }) = end
         {
-            let mut closing = Closing::new(&self.model, self.options.seed);
+            let mut closing = Closing::new(&self.model, &self.options);
             closing.warn(warnings);
             let choice = Choice {
                 index,

@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::messages::{self, Message, Reads};
 use super::tools::{WrittenTool, declared};
 use crate::error::ApiError;
+use crate::limits::RequestLimits;
 use crate::loader::ServedModel;
 
 /// The most variables of a template that a request may set.
@@ -46,12 +47,16 @@ impl Conversation {
     }
 
     /// The prompt that the model's template makes of it.
-    pub(crate) fn render(self, model: &ServedModel) -> Result<RenderedPrompt, ApiError> {
+    pub(crate) fn render(
+        self,
+        model: &ServedModel,
+        limits: &RequestLimits,
+    ) -> Result<RenderedPrompt, ApiError> {
         let template = model.template.as_ref().ok_or_else(|| {
             let message = "this model has no chat template; use /v1/completions";
             ApiError::field("messages", message).coded("no_chat_template")
         })?;
-        let tools = declared(self.tools.as_deref().unwrap_or_default())?;
+        let tools = declared(self.tools.as_deref().unwrap_or_default(), limits.tools)?;
         let mut options = self.options(template, model)?;
         let reads = Reads {
             calls: template.words_calls(),
@@ -59,7 +64,7 @@ impl Conversation {
             objects: template.takes_objects(),
             reasoning: template.source().contains("reasoning_content"),
         };
-        let messages = messages::conversation(self.messages, &reads)?;
+        let messages = messages::conversation(self.messages, &reads, limits.messages)?;
         if tools.is_empty() || template.reads_tools() {
             let shown = tools.into_iter().map(|tool| tool.declaration);
             options.tools = shown.collect();
@@ -74,8 +79,12 @@ impl Conversation {
     }
 
     /// That prompt in tokens.
-    pub(crate) fn prompt(self, model: &ServedModel) -> Result<Prompt, ApiError> {
-        let rendered = self.render(model)?;
+    pub(crate) fn prompt(
+        self,
+        model: &ServedModel,
+        limits: &RequestLimits,
+    ) -> Result<Prompt, ApiError> {
+        let rendered = self.render(model, limits)?;
         let tokens = model.tokenizer.encode_rendered(&rendered);
         let tokens = tokens.map_err(|error| ApiError::from(error).renamed("prompt", "messages"))?;
         let text = rendered.text();

@@ -70,7 +70,7 @@ enum Numbers {
 /// Computes the vectors of all texts.
 pub(crate) async fn create(
     Asked(state): Asked,
-    Payload(bytes): Payload,
+    Payload(bytes): Payload<true>,
 ) -> Result<Response, ApiError> {
     let arrived = state.clock().now();
     let (call, shape) = state.work(move |state| prepare(state, &bytes)).await?;
@@ -102,7 +102,7 @@ pub(crate) async fn create(
 
 fn prepare(state: &AppState, bytes: &Bytes) -> Result<(Prepared, Shape), ApiError> {
     state.ready()?;
-    let body = Body::check(bytes, &[TEXTS, EMBEDDINGS])?;
+    let body = Body::check(bytes, &[TEXTS, EMBEDDINGS], state)?;
     let own: Own = body.read()?;
     let mut settings = Settings::read(state, &body, "input")?;
     let Purpose::Embed { normalize } = settings.model.purpose else {

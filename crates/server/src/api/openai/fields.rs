@@ -4,11 +4,14 @@
 //! |---|---|
 //! | [`Standing::Works`] | the field does what its protocol says |
 //! | [`Standing::Label`] | the field labels the request and cannot change an answer; it is accepted |
-//! | [`Standing::Only`] | these values, and null, ask for what happens anyway; another value is refused with code `unsupported_parameter` |
+//! | [`Standing::Only`] | these values, and null, ask for what happens anyway; another value has no effect, which the answer's `warnings` say |
+//! | [`Standing::Needs`] | the same, but without the field's effect the answer would be to another question: another value is refused |
+//! | [`Standing::Within`] | an object with fields of its own |
 //!
-//! A name that is in no table is refused with code `unknown_parameter`. The tables are the list
-//! that users see, so they are complete for the OpenAI API and name what vLLM's and llama.cpp's
-//! servers add.
+//! A name that is in no table has no effect and is warned of. Where the operator asked for strict
+//! parameters, fields without effect are refused: values with code `unsupported_parameter`, names with
+//! code `unknown_parameter`. The tables are the list that users see, so they are complete for the
+//! OpenAI API and name what vLLM's and llama.cpp's servers add.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -25,11 +28,20 @@ pub(crate) enum Standing {
     Works,
     /// It labels the request and cannot change an answer.
     Label,
-    /// It is accepted with one of these values, written as JSON, or null.
+    /// Null and these values, written as JSON, are what happens anyway; others have no effect.
     Only(&'static [&'static str]),
+    /// The same; others are refused.
+    Needs(&'static [&'static str]),
+    /// It is an object with these fields.
+    Within(&'static Table),
 }
 
-use Standing::{Label, Only, Works};
+use Standing::{Label, Needs, Only, Within, Works};
+
+/// The most warnings of one call; how many more there are is said.
+const MAX_WARNINGS: usize = 16;
+/// The longest name, in characters, that a warning quotes in full.
+const MAX_NAME: usize = 64;
 
 /// Field names and their standing.
 pub(crate) type Table = [(&'static str, Standing)];
@@ -38,9 +50,12 @@ const ABSENT: Standing = Only(&[]);
 const FALSE: Standing = Only(&["false"]);
 const TRUE: Standing = Only(&["true"]);
 const ZERO: Standing = Only(&["0"]);
-const ONE: Standing = Only(&["1"]);
-const EMPTY_LIST: Standing = Only(&["[]"]);
-const EMPTY_OBJECT: Standing = Only(&["{}"]);
+const NEEDS_NOTHING: Standing = Needs(&[]);
+const NEEDS_FALSE: Standing = Needs(&["false"]);
+const NEEDS_TRUE: Standing = Needs(&["true"]);
+const NEEDS_ONE: Standing = Needs(&["1"]);
+const NEEDS_EMPTY_LIST: Standing = Needs(&["[]"]);
+const NEEDS_EMPTY_OBJECT: Standing = Needs(&["{}"]);
 
 /// What every generating endpoint understands.
 pub(crate) const GENERATION: &Table = &[
@@ -94,7 +109,7 @@ pub(crate) const GENERATION: &Table = &[
     ("ebnf", Works),
     ("n", Works),
     ("stream", Works),
-    ("stream_options", Works),
+    ("stream_options", Within(STREAM_OPTIONS)),
     ("cache_salt", Works),
     ("priority", Works),
     ("max_queue_time", Works),
@@ -107,25 +122,32 @@ pub(crate) const GENERATION: &Table = &[
     ("request_id", Label),
     ("store", FALSE),
     ("service_tier", Only(&["\"auto\"", "\"default\""])),
-    ("best_of", ONE),
-    ("use_beam_search", FALSE),
-    ("length_penalty", ONE),
-    ("early_stopping", FALSE),
+    ("best_of", NEEDS_ONE),
+    ("use_beam_search", NEEDS_FALSE),
+    ("length_penalty", NEEDS_ONE),
+    ("early_stopping", NEEDS_FALSE),
     ("skip_special_tokens", Works),
     ("spaces_between_special_tokens", Works),
     ("truncate_prompt_tokens", Works),
     ("prompt_logprobs", Works),
     ("return_token_ids", Works),
     ("return_tokens_as_token_ids", Works),
-    ("logits_processors", EMPTY_LIST),
-    ("kv_transfer_params", ABSENT),
-    ("vllm_xargs", EMPTY_OBJECT),
+    ("logits_processors", NEEDS_EMPTY_LIST),
+    ("kv_transfer_params", NEEDS_NOTHING),
+    ("vllm_xargs", NEEDS_EMPTY_OBJECT),
     ("cache_prompt", TRUE),
     ("id_slot", Only(&["-1"])),
     ("timings_per_token", FALSE),
     ("return_progress", FALSE),
     ("t_max_predict_ms", ZERO),
-    ("lora", EMPTY_LIST),
+    ("lora", NEEDS_EMPTY_LIST),
+];
+
+/// What `stream_options` understands.
+const STREAM_OPTIONS: &Table = &[
+    ("include_usage", Works),
+    ("include_obfuscation", FALSE),
+    ("continuous_usage_stats", FALSE),
 ];
 
 /// How a conversation is worded, by every endpoint that takes one.
@@ -137,9 +159,9 @@ pub(crate) const CONVERSATION: &Table = &[
     ("enable_thinking", Works),
     ("tools", Works),
     ("reasoning_effort", Works),
-    ("documents", EMPTY_LIST),
-    ("chat_template", ABSENT),
-    ("mm_processor_kwargs", EMPTY_OBJECT),
+    ("documents", NEEDS_EMPTY_LIST),
+    ("chat_template", NEEDS_NOTHING),
+    ("mm_processor_kwargs", NEEDS_EMPTY_OBJECT),
 ];
 
 /// What `/v1/chat/completions` understands besides.
@@ -152,16 +174,16 @@ pub(crate) const CHAT: &Table = &[
     ("reasoning_format", Works),
     ("include_reasoning", Works),
     ("thinking_token_budget", Works),
-    ("functions", EMPTY_LIST),
-    ("function_call", Only(&["\"none\"", "\"auto\""])),
-    ("modalities", Only(&["[\"text\"]"])),
-    ("audio", ABSENT),
+    ("functions", NEEDS_EMPTY_LIST),
+    ("function_call", Needs(&["\"none\"", "\"auto\""])),
+    ("modalities", Needs(&["[\"text\"]"])),
+    ("audio", NEEDS_NOTHING),
     ("prediction", ABSENT),
     ("verbosity", ABSENT),
-    ("web_search_options", ABSENT),
+    ("web_search_options", NEEDS_NOTHING),
     ("prompt_cache_retention", ABSENT),
     ("echo", FALSE),
-    ("add_special_tokens", FALSE),
+    ("add_special_tokens", NEEDS_FALSE),
     ("return_tokens", FALSE),
 ];
 
@@ -171,9 +193,9 @@ pub(crate) const COMPLETIONS: &Table = &[
     ("logprobs", Works),
     ("echo", Works),
     ("return_tokens", Works),
-    ("suffix", Only(&["\"\""])),
-    ("add_special_tokens", TRUE),
-    ("prompt_embeds", ABSENT),
+    ("suffix", Needs(&["\"\""])),
+    ("add_special_tokens", NEEDS_TRUE),
+    ("prompt_embeds", NEEDS_NOTHING),
 ];
 
 /// What `/tokenize` understands; `messages` and what belongs to them in place of a text.
@@ -212,7 +234,7 @@ pub(crate) const EMBEDDINGS: &Table = &[
     ("input", Works),
     ("encoding_format", Works),
     ("dimensions", Works),
-    ("add_special_tokens", TRUE),
+    ("add_special_tokens", NEEDS_TRUE),
 ];
 
 /// What `/v1/rerank` understands besides.
@@ -223,7 +245,7 @@ pub(crate) const RERANK: &Table = &[
     ("return_documents", Works),
     ("max_chunks_per_doc", ABSENT),
     ("max_tokens_per_doc", ABSENT),
-    ("rank_fields", ABSENT),
+    ("rank_fields", NEEDS_NOTHING),
 ];
 
 /// What `/v1/score` understands besides.
@@ -237,19 +259,55 @@ pub(crate) const CLASSIFY: &Table = &[
     ("label_score", Works),
 ];
 
-/// Walks over an object once and finds the first field that may not be there.
+/// What is to be said of a body's fields.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    /// Why the body is refused, if it is.
+    pub(crate) problem: Option<ApiError>,
+    warnings: Vec<String>,
+    /// How many warnings were left out.
+    more: usize,
+}
+
+impl Findings {
+    fn refuse(&mut self, problem: ApiError) {
+        self.problem.get_or_insert(problem);
+    }
+
+    fn warn(&mut self, warning: impl FnOnce() -> String) {
+        if self.warnings.len() < MAX_WARNINGS {
+            self.warnings.push(warning());
+        } else {
+            self.more += 1;
+        }
+    }
+
+    /// What has no effect, one line for each field.
+    pub(crate) fn into_warnings(mut self) -> Vec<String> {
+        if self.more > 0 {
+            let line = format!("{} more fields have no effect", self.more);
+            self.warnings.push(line);
+        }
+        self.warnings
+    }
+}
+
+/// Walks over an object once and finds the fields that have no effect or may not be there.
 pub(crate) struct Audit<'a> {
     tables: &'a [&'a Table],
+    /// Whether fields without effect are refused.
+    strict: bool,
     seen: Vec<&'static str>,
-    problem: &'a mut Option<ApiError>,
+    findings: &'a mut Findings,
 }
 
 impl<'a> Audit<'a> {
-    pub(crate) fn new(tables: &'a [&'a Table], problem: &'a mut Option<ApiError>) -> Self {
+    pub(crate) fn new(tables: &'a [&'a Table], strict: bool, findings: &'a mut Findings) -> Self {
         Self {
             tables,
+            strict,
             seen: Vec::new(),
-            problem,
+            findings,
         }
     }
 
@@ -258,20 +316,50 @@ impl<'a> Audit<'a> {
         let &(known, standing) = rows.find(|(known, _)| *known == name)?;
         if self.seen.contains(&known) {
             let message = format!("`{known}` is given twice; send it once");
-            self.refuse(ApiError::field(known, message));
+            self.findings.refuse(ApiError::field(known, message));
         }
         self.seen.push(known);
         Some(standing)
     }
 
-    fn require(&mut self, allows: bool, name: &str, allowed: &[&str]) {
-        if !allows {
-            self.refuse(not_supported(name, allowed));
+    /// Judges a field by its value; `name` is the field's path from the outermost object.
+    fn judge(
+        &mut self,
+        name: &str,
+        standing: Standing,
+        value: &Value,
+    ) -> Result<(), serde_json::Error> {
+        match standing {
+            Works | Label => {}
+            Only(allowed) | Needs(allowed) if is_allowed(value, allowed)? => {}
+            Only(allowed) if !self.strict => self.findings.warn(|| {
+                let remedy = remedy(allowed);
+                format!("`{name}` has no effect as it was sent; {remedy}")
+            }),
+            Only(allowed) | Needs(allowed) => self.findings.refuse(not_supported(name, allowed)),
+            Within(table) => {
+                for (inner, value) in value.as_object().into_iter().flatten() {
+                    let path = format!("{name}.{inner}");
+                    match table.iter().find(|(known, _)| known == inner) {
+                        Some(&(_, standing)) => self.judge(&path, standing, value)?,
+                        None => self.stranger(&path),
+                    }
+                }
+            }
         }
+        Ok(())
     }
 
-    fn refuse(&mut self, problem: ApiError) {
-        self.problem.get_or_insert(problem);
+    fn stranger(&mut self, name: &str) {
+        if self.strict {
+            self.findings.refuse(unknown(name));
+            return;
+        }
+        self.findings.warn(|| {
+            let cut = name.char_indices().nth(MAX_NAME).map(|(at, _)| at);
+            let (name, dots) = cut.map_or((name, ""), |at| (&name[..at], "..."));
+            format!("`{name}{dots}` is not a field of this endpoint and has no effect")
+        });
     }
 }
 
@@ -288,13 +376,13 @@ impl<'de> Visitor<'de> for Audit<'_> {
                 Some(Works | Label) => {
                     map.next_value::<IgnoredAny>()?;
                 }
-                Some(Only(allowed)) => {
-                    let allows = is_allowed(&map.next_value()?, allowed);
-                    self.require(allows.map_err(A::Error::custom)?, &name, allowed);
+                Some(standing) => {
+                    let judged = self.judge(&name, standing, &map.next_value()?);
+                    judged.map_err(A::Error::custom)?;
                 }
                 None => {
                     map.next_value::<IgnoredAny>()?;
-                    self.refuse(unknown(&name));
+                    self.stranger(&name);
                 }
             }
         }
@@ -317,12 +405,15 @@ fn is_allowed(value: &Value, allowed: &[&str]) -> Result<bool, serde_json::Error
 }
 
 fn not_supported(name: &str, allowed: &[&str]) -> ApiError {
-    let remedy = match allowed {
+    let message = format!("`{name}` is not supported yet; {}", remedy(allowed));
+    ApiError::unsupported(name, message)
+}
+
+fn remedy(allowed: &[&str]) -> String {
+    match allowed {
         [] => "leave it out".to_owned(),
         values => format!("leave it out or send {}", values.join(" or ")),
-    };
-    let message = format!("`{name}` is not supported yet; {remedy}");
-    ApiError::unsupported(name, message)
+    }
 }
 
 fn unknown(name: &str) -> ApiError {
@@ -349,7 +440,7 @@ mod tests {
             CLASSIFY,
         ];
         for (name, standing) in all.into_iter().flatten() {
-            if let Only(values) = standing {
+            if let Only(values) | Needs(values) = standing {
                 for value in *values {
                     assert!(
                         serde_json::from_str::<Value>(value).is_ok(),
@@ -389,8 +480,18 @@ mod tests {
             let meaning = match standing {
                 Works => "works".to_owned(),
                 Label => "accepted, cannot change an answer".to_owned(),
-                Only([]) => "not yet: leave it out".to_owned(),
-                Only(values) => format!("not yet: only `{}`", values.join("` or `")),
+                Only([]) => "no effect yet: warned of".to_owned(),
+                Only(values) => {
+                    format!(
+                        "no effect yet: warned of unless `{}`",
+                        values.join("` or `")
+                    )
+                }
+                Needs([]) => "not yet: refused".to_owned(),
+                Needs(values) => format!("not yet: refused unless `{}`", values.join("` or `")),
+                Within(table) => {
+                    return page(table).replace("| `", &format!("| `{name}."));
+                }
             };
             format!("| `{name}` | {meaning} |\n")
         });

@@ -14,8 +14,6 @@ use serde_json::{Value, json};
 
 use crate::error::ApiError;
 
-/// The longest conversation.
-const MAX_MESSAGES: usize = 2048;
 /// The most tool calls of one message.
 const MAX_TOOL_CALLS: usize = 128;
 
@@ -153,10 +151,11 @@ pub(crate) struct Reads {
 pub(crate) fn conversation(
     messages: Vec<Message>,
     reads: &Reads,
+    most: usize,
 ) -> Result<Vec<ChatMessage>, ApiError> {
-    if messages.is_empty() || messages.len() > MAX_MESSAGES {
+    if messages.is_empty() || messages.len() > most {
         let count = messages.len();
-        let message = format!("messages has {count} entries, allowed are 1 to {MAX_MESSAGES}");
+        let message = format!("messages has {count} entries, allowed are 1 to {most}");
         return Err(ApiError::field("messages", message));
     }
     let worded = messages.into_iter().enumerate().map(|(index, message)| {
@@ -316,7 +315,7 @@ mod tests {
 
     fn worded(json: &str) -> Result<Vec<(String, String)>, String> {
         let messages: Vec<Message> = serde_json::from_str(json).map_err(|e| e.to_string())?;
-        conversation(messages, &TEXT)
+        conversation(messages, &TEXT, 100)
             .map(|all| all.into_iter().map(|m| (m.role, m.content)).collect())
             .map_err(|error| error.json().to_string())
     }
@@ -366,7 +365,7 @@ mod tests {
                 ..TEXT
             };
             let messages: Vec<Message> = serde_json::from_str(message).unwrap();
-            let worded = conversation(messages, &reads).unwrap();
+            let worded = conversation(messages, &reads, 100).unwrap();
             assert_eq!(worded[0].content, "");
             assert_eq!(worded[0].fields["reasoning_content"], "so");
             let call = &worded[0].fields["tool_calls"][0];

@@ -13,14 +13,10 @@ use super::report::Report;
 use super::truncation::Kept;
 use super::wire::{Integer, Number, Strings, Whole};
 use crate::error::ApiError;
+use crate::limits::RequestLimits;
 use crate::loader::{Purpose, ServedModel};
-use crate::state::Stamps;
+use crate::state::AppState;
 
-/// The most choices of one prompt.
-const MAX_CHOICES: u64 = 16;
-/// The most stop strings, and the longest one in bytes.
-const MAX_STOPS: usize = 16;
-const MAX_STOP_BYTES: usize = 512;
 /// The most stop token ids.
 const MAX_STOP_TOKENS: usize = 128;
 
@@ -60,11 +56,8 @@ pub(crate) struct Written {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct StreamOptions {
     include_usage: Option<bool>,
-    include_obfuscation: Option<bool>,
-    continuous_usage_stats: Option<bool>,
 }
 
 /// What it means.
@@ -100,6 +93,8 @@ pub(crate) struct Options {
     pub(crate) scheduling: Scheduling,
     /// What is told besides the text.
     pub(crate) report: Report,
+    /// Which fields have no effect.
+    pub(crate) warnings: Vec<String>,
     /// Whether the answer is streamed.
     pub(crate) stream: bool,
     /// Whether a streamed answer ends with its usage.
@@ -119,45 +114,48 @@ impl Written {
     pub(crate) fn understood(
         self,
         model: &ServedModel,
-        stamps: &dyn Stamps,
+        state: &AppState,
     ) -> Result<Options, ApiError> {
+        let limits = state.limits();
         if model.purpose != Purpose::Generate {
             return Err(model.wrong_purpose());
         }
         let stream = self.stream.unwrap_or(false);
         let include_usage = self.include_usage(stream)?;
         let sent_seed = self.seed.map(|seed| seed.0);
-        let seed = sent_seed.unwrap_or_else(|| stamps.seed().into());
+        let seed = sent_seed.unwrap_or_else(|| state.stamps().seed().into());
         Ok(Options {
-            choices: self.choices()?,
+            choices: self.choices(limits.choices)?,
             max_tokens: self.length()?,
             length_field: self.length_field(),
             sampling: self.sampling(&model.defaults, seed)?,
-            edits: Arc::new(self.edits(model)?),
+            edits: Arc::new(self.edits(model, limits)?),
             constraint: None,
             seed,
             sent_seed,
             stop: self.stop_rules(model)?,
-            stops: self.stop_strings()?,
+            stops: self.stop_strings(limits)?,
             shows_stop: self.include_stop_str_in_output.unwrap_or(false),
             spelled: Vec::new(),
             scheduling: self.scheduling()?,
             cache_salt: self.cache_salt.map(String::into_bytes),
             report: Report::default(),
+            warnings: Vec::new(),
             stream,
             include_usage,
         })
     }
 
-    fn choices(&self) -> Result<u32, ApiError> {
-        match self.n {
-            None => Ok(1),
-            Some(Whole(count @ 1..=MAX_CHOICES)) => Ok(u32::try_from(count).expect("at most 16")),
-            Some(Whole(count)) => {
-                let message = format!("n is {count}, allowed is 1 to {MAX_CHOICES}");
-                Err(ApiError::field("n", message))
-            }
-        }
+    fn choices(&self, most: u32) -> Result<u32, ApiError> {
+        let Some(Whole(wanted)) = self.n else {
+            return Ok(1);
+        };
+        let count = u32::try_from(wanted).ok();
+        let count = count.filter(|count| (1..=most).contains(count));
+        count.ok_or_else(|| {
+            let message = format!("n is {wanted}, allowed is 1 to {most}");
+            ApiError::field("n", message)
+        })
     }
 
     fn length(&self) -> Result<Option<u64>, ApiError> {
@@ -222,23 +220,6 @@ impl Written {
                 "stream_options is for streams; send `stream: true` or leave it out",
             ));
         }
-        for (name, value) in [
-            (
-                "stream_options.include_obfuscation",
-                options.include_obfuscation,
-            ),
-            (
-                "stream_options.continuous_usage_stats",
-                options.continuous_usage_stats,
-            ),
-        ] {
-            if value == Some(true) {
-                return Err(ApiError::unsupported(
-                    name,
-                    format!("`{name}` is not supported yet; leave it out"),
-                ));
-            }
-        }
         Ok(options.include_usage.unwrap_or(false))
     }
 
@@ -299,7 +280,15 @@ impl Written {
         }
     }
 
-    fn edits(&self, model: &ServedModel) -> Result<LogitEdits, ApiError> {
+    fn edits(&self, model: &ServedModel, limits: &RequestLimits) -> Result<LogitEdits, ApiError> {
+        let (count, most) = (
+            self.logit_bias.as_ref().map_or(0, BTreeMap::len),
+            limits.logit_bias,
+        );
+        if count > most {
+            let message = format!("logit_bias has {count} entries, allowed are {most}");
+            return Err(ApiError::field("logit_bias", message));
+        }
         let mut bias = Vec::new();
         for (name, value) in self.logit_bias.iter().flatten() {
             let id = name.parse::<u32>().map_err(|_| {
@@ -318,7 +307,7 @@ impl Written {
             bias,
             allowed: allowed.map(|ids| ids.iter().copied().map(TokenId::new).collect()),
             min_tokens: self.min_tokens.map_or(0, |least| least.0),
-            forbidden: self.forbidden(model)?,
+            forbidden: self.forbidden(model, limits.stop_bytes)?,
             // No context is that long, so the largest size forbids nothing as well.
             no_repeat_ngram_size: self
                 .no_repeat_ngram_size
@@ -327,7 +316,11 @@ impl Written {
     }
 
     /// The tokens of words that may not come, at the beginning of a text and after a space.
-    fn forbidden(&self, model: &ServedModel) -> Result<Vec<Vec<TokenId>>, ApiError> {
+    fn forbidden(
+        &self,
+        model: &ServedModel,
+        longest: usize,
+    ) -> Result<Vec<Vec<TokenId>>, ApiError> {
         const NAME: &str = "bad_words";
         let words = self.bad_words.as_deref().unwrap_or_default();
         if words.len() > MAX_EDITS {
@@ -337,9 +330,9 @@ impl Written {
         let mut runs = Vec::new();
         for word in words {
             let bare = word.trim_start();
-            if bare.is_empty() || bare.len() > MAX_STOP_BYTES {
+            if bare.is_empty() || bare.len() > longest {
                 let message = format!(
-                    "a word has {} bytes, allowed are 1 to {MAX_STOP_BYTES}, spaces before it aside",
+                    "a word has {} bytes, allowed are 1 to {longest}, spaces before it aside",
                     bare.len()
                 );
                 return Err(ApiError::field(NAME, message));
@@ -371,15 +364,16 @@ impl Written {
         })
     }
 
-    fn stop_strings(&self) -> Result<Vec<String>, ApiError> {
+    fn stop_strings(&self, limits: &RequestLimits) -> Result<Vec<String>, ApiError> {
+        let (most, longest) = (limits.stops, limits.stop_bytes);
         let stops = self.stop.as_ref().map_or(&[][..], |stop| &stop.0);
-        let problem = if stops.len() > MAX_STOPS {
-            format!("stop has {} strings, allowed are {MAX_STOPS}", stops.len())
+        let problem = if stops.len() > most {
+            format!("stop has {} strings, allowed are {most}", stops.len())
         } else if stops.iter().any(String::is_empty) {
             "stop has an empty string; every answer would end before it begins".to_owned()
-        } else if let Some(long) = stops.iter().find(|stop| stop.len() > MAX_STOP_BYTES) {
+        } else if let Some(long) = stops.iter().find(|stop| stop.len() > longest) {
             format!(
-                "a stop string has {} bytes, allowed are {MAX_STOP_BYTES}",
+                "a stop string has {} bytes, allowed are {longest}",
                 long.len()
             )
         } else {

@@ -1,6 +1,5 @@
 //! What an answer tells besides its text, and how it spells tokens.
 
-use forthwith_core::request::MAX_LOGPROBS;
 use forthwith_core::units::TokenId;
 use forthwith_text::Tokenizer;
 use serde::Deserialize;
@@ -10,6 +9,7 @@ use super::truncation::Truncation;
 use super::wire::{Integer, Whole};
 use crate::answers::Spelling;
 use crate::error::ApiError;
+use crate::limits::RequestLimits;
 use crate::loader::ServedModel;
 
 /// What a client wrote.
@@ -49,6 +49,7 @@ impl WrittenReport {
         self,
         model: &ServedModel,
         logprobs: bool,
+        limits: &RequestLimits,
     ) -> Result<Report, ApiError> {
         let by_id = self.return_tokens_as_token_ids.unwrap_or(false);
         if by_id && !logprobs {
@@ -60,7 +61,7 @@ impl WrittenReport {
         let spaced = self.spaces_between_special_tokens.unwrap_or(true);
         let spelling = Spelling { spaced };
         Ok(Report {
-            prompt_logprobs: self.alternatives()?,
+            prompt_logprobs: self.alternatives(limits)?,
             echo_logprobs: None,
             token_ids: self.return_token_ids.unwrap_or(false),
             tokens: self.return_tokens.unwrap_or(false),
@@ -70,15 +71,11 @@ impl WrittenReport {
         })
     }
 
-    fn alternatives(&self) -> Result<Option<u32>, ApiError> {
-        match self.prompt_logprobs {
-            None => Ok(None),
-            Some(Whole(count)) if count > MAX_LOGPROBS.into() => {
-                let message = format!("prompt_logprobs is {count}, allowed is 0 to {MAX_LOGPROBS}");
-                Err(ApiError::field("prompt_logprobs", message))
-            }
-            Some(Whole(count)) => Ok(Some(u32::try_from(count).expect("at most 20"))),
-        }
+    fn alternatives(&self, limits: &RequestLimits) -> Result<Option<u32>, ApiError> {
+        let wanted = self.prompt_logprobs.map(|wanted| wanted.0);
+        wanted
+            .map(|wanted| limits.alternatives("prompt_logprobs", wanted))
+            .transpose()
     }
 }
 

@@ -6,10 +6,9 @@ use serde_json::{Value, json};
 
 use super::options::Options;
 use crate::error::ApiError;
+use crate::limits::RequestLimits;
 use crate::loader::ServedModel;
 
-/// The most tools of a request.
-const MAX_TOOLS: usize = 128;
 /// The longest name.
 const MAX_NAME: usize = 64;
 
@@ -104,9 +103,9 @@ struct FunctionDelta {
 }
 
 /// The tools that a list declares.
-pub(crate) fn declared(tools: &[WrittenTool]) -> Result<Vec<ToolSpec>, ApiError> {
-    if tools.len() > MAX_TOOLS {
-        let message = format!("{} tools, allowed are {MAX_TOOLS}", tools.len());
+pub(crate) fn declared(tools: &[WrittenTool], most: usize) -> Result<Vec<ToolSpec>, ApiError> {
+    if tools.len() > most {
+        let message = format!("{} tools, allowed are {most}", tools.len());
         return Err(ApiError::field("tools", message));
     }
     let mut specs: Vec<ToolSpec> = Vec::with_capacity(tools.len());
@@ -167,9 +166,13 @@ impl WrittenTool {
 
 impl WrittenTools {
     /// The calls that are wanted or allowed, if any are.
-    pub(crate) fn understood(self, model: &ServedModel) -> Result<Option<ToolUse>, ApiError> {
+    pub(crate) fn understood(
+        self,
+        model: &ServedModel,
+        limits: &RequestLimits,
+    ) -> Result<Option<ToolUse>, ApiError> {
         const CHOICE: &str = "tool_choice";
-        let mut tools = declared(self.tools.as_deref().unwrap_or_default())?;
+        let mut tools = declared(self.tools.as_deref().unwrap_or_default(), limits.tools)?;
         let refusal = |message: String| Err(ApiError::field(CHOICE, message));
         let mut several = self.parallel_tool_calls.unwrap_or(true);
         let must = match self.tool_choice {
@@ -283,7 +286,7 @@ mod tests {
 
     fn problem(tools: Value) -> (String, String) {
         let tools: Vec<WrittenTool> = serde_json::from_value(tools).unwrap();
-        let error = declared(&tools).unwrap_err().json();
+        let error = declared(&tools, 128).unwrap_err().json();
         let text = |field: &str| error["error"][field].as_str().unwrap().to_owned();
         (text("param"), text("message"))
     }
@@ -300,7 +303,7 @@ mod tests {
             { "type": "function", "function": { "name": "bare" } }
         ]);
         let tools: Vec<WrittenTool> = serde_json::from_value(tools).unwrap();
-        let specs = declared(&tools).unwrap();
+        let specs = declared(&tools, 128).unwrap();
         assert_eq!(
             specs[0].declaration.to_string(),
             r#"{"type":"function","function":{"name":"a.b-c_1","description":"x","parameters":{"type":"object","properties":{"z":{},"a":{}}}}}"#

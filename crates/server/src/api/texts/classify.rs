@@ -96,7 +96,7 @@ struct Head {
 /// Labels all texts.
 pub(crate) async fn create(
     Asked(state): Asked,
-    Payload(bytes): Payload,
+    Payload(bytes): Payload<true>,
 ) -> Result<Response, ApiError> {
     let arrived = state.clock().now();
     let call = state.work(move |state| prepare(state, &bytes)).await?;
@@ -124,7 +124,7 @@ pub(crate) async fn create(
 
 fn prepare(state: &AppState, bytes: &Bytes) -> Result<Call, ApiError> {
     state.ready()?;
-    let body = Body::check(bytes, &[TEXTS, CLASSIFY])?;
+    let body = Body::check(bytes, &[TEXTS, CLASSIFY], state)?;
     let own: Own = body.read()?;
     let mut settings = Settings::read(state, &body, "input")?;
     settings.check_count(own.input.0.len())?;

@@ -12,7 +12,7 @@ use forthwith_core::units::TokenId;
 use forthwith_text::{ChatMessage, ControlText, RenderOptions};
 use serde::{Deserialize, Serialize};
 
-use super::input::{MAX_TEXTS, Prepared, Settings};
+use super::input::{Prepared, Settings};
 use crate::api::openai::completions::Prompt;
 use crate::error::ApiError;
 use crate::loader::ServedModel;
@@ -127,9 +127,10 @@ pub(super) struct LabelCall {
 impl LabelCall {
     pub(super) fn new(settings: Settings, own: &Own, texts: &[Prompt]) -> Result<Self, ApiError> {
         let labels = own.labels()?;
-        if texts.len() * labels.len() > MAX_TEXTS {
+        let most = settings.max_texts;
+        if texts.len() * labels.len() > most {
             let message = format!(
-                "{} texts with {} labels each, allowed are {MAX_TEXTS} in all",
+                "{} texts with {} labels each, allowed are {most} in all",
                 texts.len(),
                 labels.len()
             );

@@ -18,9 +18,6 @@ use crate::loader::ServedModel;
 use crate::state::AppState;
 use crate::texts::Spent;
 
-/// The most texts of one call.
-pub(crate) const MAX_TEXTS: usize = 2048;
-
 /// The fields that are read beside an endpoint's own.
 #[derive(Debug, Deserialize)]
 struct Own {
@@ -39,6 +36,10 @@ pub(crate) struct Settings {
     truncated: Truncated,
     /// Where the own tokens of each text lie.
     inner: Vec<Range<usize>>,
+    /// Which fields have no effect.
+    warnings: Vec<String>,
+    /// The most texts of the call.
+    pub(crate) max_texts: usize,
 }
 
 /// What was left out because the call asked for it.
@@ -110,15 +111,18 @@ impl Settings {
             field,
             truncated: Truncated::default(),
             inner: Vec::new(),
+            warnings: body.warnings.clone(),
+            max_texts: state.limits().texts,
         })
     }
 
     /// Refuses a call with none or too many texts.
     pub(crate) fn check_count(&self, count: usize) -> Result<(), ApiError> {
-        if (1..=MAX_TEXTS).contains(&count) {
+        let most = self.max_texts;
+        if (1..=most).contains(&count) {
             return Ok(());
         }
-        let message = format!("{count} texts, allowed are 1 to {MAX_TEXTS}");
+        let message = format!("{count} texts, allowed are 1 to {most}");
         Err(ApiError::field(self.field, message))
     }
 
@@ -204,7 +208,7 @@ impl Settings {
         Prepared {
             model: self.model,
             requests,
-            warnings: warning.into_iter().collect(),
+            warnings: self.warnings.into_iter().chain(warning).collect(),
             inner: self.inner,
             truncated: self.most.map(|_| tokens),
         }

@@ -77,7 +77,7 @@ struct Wanted {
 /// Scores each document against the query, best first.
 pub(crate) async fn create(
     Asked(state): Asked,
-    Payload(bytes): Payload,
+    Payload(bytes): Payload<true>,
 ) -> Result<Response, ApiError> {
     let arrived = state.clock().now();
     let (call, wanted) = state.work(move |state| prepare(state, &bytes)).await?;
@@ -96,7 +96,7 @@ pub(crate) async fn create(
 
 fn prepare(state: &AppState, bytes: &Bytes) -> Result<(PairCall, Wanted), ApiError> {
     state.ready()?;
-    let body = Body::check(bytes, &[TEXTS, RERANK])?;
+    let body = Body::check(bytes, &[TEXTS, RERANK], state)?;
     let own: Own = body.read()?;
     let settings = Settings::read(state, &body, "documents")?;
     let count = own.documents.len();

@@ -46,7 +46,7 @@ struct Entry {
 /// Scores one text against each of a list, or two lists pair by pair.
 pub(crate) async fn create(
     Asked(state): Asked,
-    Payload(bytes): Payload,
+    Payload(bytes): Payload<true>,
 ) -> Result<Response, ApiError> {
     let arrived = state.clock().now();
     let call = state.work(move |state| prepare(state, &bytes)).await?;
@@ -73,7 +73,7 @@ pub(crate) async fn create(
 
 fn prepare(state: &AppState, bytes: &Bytes) -> Result<PairCall, ApiError> {
     state.ready()?;
-    let body = Body::check(bytes, &[TEXTS, SCORE])?;
+    let body = Body::check(bytes, &[TEXTS, SCORE], state)?;
     let own: Own = body.read()?;
     let settings = Settings::read(state, &body, "text_2")?;
     let (first, second) = (&own.text_1.0, &own.text_2.0);
