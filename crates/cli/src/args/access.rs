@@ -18,7 +18,7 @@ pub(crate) struct AccessArgs {
         value_delimiter = ','
     )]
     pub(crate) allowed_host: Vec<String>,
-    /// Origin of pages that may ask from a browser, as https://app.example.com; repeat for several
+    /// Origin of pages that may ask from a browser: scheme, name and port; repeat for several
     #[arg(
         long,
         value_name = "ORIGIN",

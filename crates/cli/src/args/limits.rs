@@ -51,13 +51,13 @@ pub(crate) struct LimitArgs {
     /// Longest stop string or forbidden word, in bytes
     #[arg(long, value_name = "N", env = "FORTHWITH_MAX_STOP_BYTES", default_value = "512", allow_negative_numbers = true, value_parser = count::<1, 65_536>)]
     max_stop_bytes: usize,
-    /// Most entries of logit_bias
+    /// Most entries of a logit bias
     #[arg(long, value_name = "N", env = "FORTHWITH_MAX_LOGIT_BIAS", default_value = "1024", allow_negative_numbers = true, value_parser = count::<0, 1024>)]
     max_logit_bias: usize,
     /// Most choices of a prompt (n)
     #[arg(long, value_name = "N", env = "FORTHWITH_MAX_CHOICES", default_value = "16", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=512))]
     max_choices: u32,
-    /// Most alternatives that are told of a token (logprobs, top_logprobs, prompt_logprobs)
+    /// Most alternatives that are told of a token
     #[arg(long, value_name = "N", env = "FORTHWITH_MAX_LOGPROBS", default_value = "20", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(0..=20))]
     max_logprobs: u32,
     /// Most prompts of a call for completions
