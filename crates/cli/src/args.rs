@@ -74,7 +74,7 @@ impl SharedArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(RunArgs),
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
     Embed(EmbedArgs),
     Rerank(RerankArgs),
     Classify(ClassifyArgs),

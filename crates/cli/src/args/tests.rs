@@ -22,7 +22,7 @@ fn run_args(line: &[&str]) -> RunArgs {
 
 fn serve_args(line: &[&str]) -> ServeArgs {
     match parse(&[&["serve"], line].concat()).unwrap().command {
-        Command::Serve(args) => args,
+        Command::Serve(args) => *args,
         other => panic!("{other:?}"),
     }
 }

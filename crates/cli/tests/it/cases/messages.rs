@@ -1,6 +1,6 @@
 //! Shapes of messages, strict templates, and control tokens that users write.
 
-use super::{gemma3_270m, smollm2};
+use super::{smollm2, strict_gemma3_270m};
 use crate::server::{Server, chat};
 use serde_json::{Value, json};
 use std::net::TcpListener;
@@ -8,7 +8,7 @@ use std::net::TcpListener;
 const CHAT: &str = "/v1/chat/completions";
 
 /// A template for Gemma's turns that refuses speakers who do not take turns.
-const STRICT: &str = "{{ bos_token }}\
+pub(super) const STRICT: &str = "{{ bos_token }}\
 {%- if messages[0]['role'] == 'system' -%}\
 {%- set opening = messages[0]['content'] + '\n\n' -%}{%- set turns = messages[1:] -%}\
 {%- else -%}{%- set opening = '' -%}{%- set turns = messages -%}{%- endif -%}\
@@ -21,13 +21,6 @@ const STRICT: &str = "{{ bos_token }}\
 + '<end_of_turn>\n' }}\
 {%- endfor -%}\
 {%- if add_generation_prompt -%}{{ '<start_of_turn>model\n' }}{%- endif -%}";
-
-fn strict_gemma3_270m() -> Option<Server> {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("strict template.jinja");
-    std::fs::write(&path, STRICT).unwrap();
-    gemma3_270m(&["--context", "512", "--chat-template", path.to_str()?])
-}
 
 fn conversation(messages: &Value) -> Value {
     // Usage tells the seed, so answers that are compared need the same one.

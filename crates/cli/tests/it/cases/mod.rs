@@ -7,6 +7,7 @@
 mod bytes;
 mod company;
 mod files;
+mod forms;
 mod keys;
 mod leaving;
 mod lengths;
@@ -33,6 +34,14 @@ fn smollm2(more: &[&str]) -> Option<Server> {
 fn gemma3_270m(more: &[&str]) -> Option<Server> {
     let path = real_model("gemma3-270m.gguf")?;
     Some(Server::start(path.to_str()?, more))
+}
+
+/// The same with a template that raises an error where roles do not alternate.
+fn strict_gemma3_270m() -> Option<Server> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("strict template.jinja");
+    std::fs::write(&path, messages::STRICT).unwrap();
+    gemma3_270m(&["--context", "512", "--chat-template", path.to_str()?])
 }
 
 /// The file of a model that is tiny, speaks no language, and is always at hand.
