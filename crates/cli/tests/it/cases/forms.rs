@@ -301,8 +301,13 @@ fn send_patterns(server: &Server) -> Duration {
             );
             if answer.status == 400 {
                 let error = answer.error();
+                // What compiles may still cost too much to follow, which the answer tells.
+                let followed = !wrong && error["code"] == "impossible_answer";
                 let param = error["param"].as_str().unwrap_or_default();
-                assert!(param.starts_with(field), "{shown} as {field}: {error}");
+                assert!(
+                    followed || param.starts_with(field),
+                    "{shown} as {field}: {error}"
+                );
             }
             let alive = server.post("/v1/completions", &greedy("The boat", 4));
             assert!(alive["usage"]["completion_tokens"].as_u64().unwrap() > 0);
@@ -377,10 +382,7 @@ fn a12_hostile_patterns_stop_nobody() {
         server.refused(CHAT, &wrong.to_string());
     }
     if let (Some(before), Some(after)) = (before, server.resident()) {
-        assert!(
-            after < before + (100 << 10),
-            "{before} KiB, then {after} KiB"
-        );
+        assert!(after < before + (100 << 20), "{before} bytes, then {after}");
     }
     server.check_alive();
 }
