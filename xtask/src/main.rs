@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod ci;
+mod node;
 mod provision;
 mod tidy;
 mod workspace;

@@ -1,4 +1,4 @@
-//! What some tests need beyond the repository: three small models and the official Python client.
+//! What some tests need beyond the repository: three small models and the clients that others wrote.
 //!
 //! What cannot be had is never skipped in silence: [`Provision::announce`] names what then stays
 //! unproved.
@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+use crate::node;
 use crate::workspace::{Workspace, step};
 
 /// Set for the tests: a folder with `<alias>.gguf` for each of [`MODELS`].
@@ -38,15 +39,26 @@ const ENCODER: (&str, &str, &str) = (
 );
 const ENCODER_PROVES: &str = "that the vectors of a real encoder are those of its reference";
 
+/// Set for the tests: a folder with `node` and the official client for it.
+const NODE_VARIABLE: &str = "FORTHWITH_TEST_NODE";
+const NODE_PROVES: &str = "that the official OpenAI client for Node talks to the real binary";
+
 /// The official client of the API: the newest that the Python at hand can run.
 const CLIENT: (&str, &str) = ("openai", "openai>=1.50,<4");
 const CLIENT_PROVES: &str = "that the official OpenAI client talks to the real binary";
+/// What others built on it, each with the module that it brings.
+const MORE_CLIENTS: [(&str, &str); 2] = [
+    ("litellm", "litellm>=1.80,<2"),
+    ("langchain_openai", "langchain-openai>=1,<2"),
+];
+const MORE_CLIENTS_PROVE: &str = "that litellm and langchain-openai talk to the real binary";
 
 /// What this machine has for the tests.
 #[derive(Debug, Default)]
 pub(crate) struct Provision {
     models: Option<PathBuf>,
     python: Option<PathBuf>,
+    node: Option<PathBuf>,
     /// One line for each thing that is missing.
     missing: Vec<String>,
 }
@@ -57,6 +69,7 @@ impl Provision {
         for (variable, path) in [
             (MODELS_VARIABLE, &self.models),
             (PYTHON_VARIABLE, &self.python),
+            (NODE_VARIABLE, &self.node),
         ] {
             match path {
                 Some(path) => command.env(variable, path),
@@ -96,10 +109,21 @@ pub(crate) fn present(workspace: &Workspace) -> Provision {
         provision.miss(ENCODER.0, REASON, ENCODER_PROVES);
     }
     let python = variable(PYTHON_VARIABLE).unwrap_or_else(|| python_in(&environment(workspace)));
-    if has_client(&python) {
+    if has(&python, CLIENT.0) {
+        for (module, _) in MORE_CLIENTS {
+            if !has(&python, module) {
+                provision.miss(module, REASON, MORE_CLIENTS_PROVE);
+            }
+        }
         provision.python = Some(python);
     } else {
         provision.miss(CLIENT.0, REASON, CLIENT_PROVES);
+    }
+    let node = node_folder(workspace);
+    if node::has_client(&node) {
+        provision.node = Some(node);
+    } else {
+        provision.miss(node::CLIENT, REASON, NODE_PROVES);
     }
     provision
 }
@@ -123,14 +147,35 @@ pub(crate) fn fetch(workspace: &Workspace) -> Provision {
         Ok(()) => provision.models = Some(folder),
         Err(error) => provision.miss(ENCODER.0, &format!("{error:#}"), ENCODER_PROVES),
     }
+    fetch_clients(workspace, &mut provision, found);
+    provision
+}
+
+fn fetch_clients(workspace: &Workspace, provision: &mut Provision, found: Provision) {
     provision.python = found.python;
-    if provision.python.is_none() {
-        match install_client(&environment(workspace)) {
+    let complete = |python: &PathBuf| MORE_CLIENTS.iter().all(|(module, _)| has(python, module));
+    // A Python that the environment names is left as it is.
+    if variable(PYTHON_VARIABLE).is_none() && !provision.python.as_ref().is_some_and(complete) {
+        let environment = environment(workspace);
+        let all = MORE_CLIENTS.map(|(_, package)| package);
+        let all = install_clients(&environment, &[&[CLIENT.1], &all[..]].concat());
+        let python = all.or_else(|error| {
+            provision.miss("more clients", &format!("{error:#}"), MORE_CLIENTS_PROVE);
+            install_clients(&environment, &[CLIENT.1])
+        });
+        match python {
             Ok(python) => provision.python = Some(python),
             Err(error) => provision.miss(CLIENT.0, &format!("{error:#}"), CLIENT_PROVES),
         }
     }
-    provision
+    provision.node = found.node;
+    if provision.node.is_none() {
+        let folder = node_folder(workspace);
+        match node::install(&folder) {
+            Ok(()) => provision.node = Some(folder),
+            Err(error) => provision.miss(node::CLIENT, &format!("{error:#}"), NODE_PROVES),
+        }
+    }
 }
 
 fn variable(name: &str) -> Option<PathBuf> {
@@ -143,6 +188,10 @@ fn models_folder(workspace: &Workspace) -> PathBuf {
 
 fn environment(workspace: &Workspace) -> PathBuf {
     workspace.target.join("test-python")
+}
+
+fn node_folder(workspace: &Workspace) -> PathBuf {
+    variable(NODE_VARIABLE).unwrap_or_else(|| workspace.target.join("test-node"))
 }
 
 /// Lets the built binary fetch a model as a user would, and links it under its alias.
@@ -202,35 +251,42 @@ fn fetch_encoder(folder: &Path) -> Result<()> {
     Ok(fs::remove_dir_all(unpacked)?)
 }
 
-/// Installs the client into an environment of its own.
+/// Installs clients into an environment of their own.
 ///
 /// The system's pip does it, because some systems ship Python without the parts that a complete
 /// environment needs.
-fn install_client(environment: &Path) -> Result<PathBuf> {
+fn install_clients(environment: &Path, packages: &[&str]) -> Result<PathBuf> {
     let python = python_in(environment);
     if !python.exists() {
         let create = ["-m", "venv", "--without-pip"];
         answer(Command::new("python3").args(create).arg(environment))?;
     }
     let place = "import sysconfig; print(sysconfig.get_path('purelib'))";
-    let packages = answer(Command::new(&python).args(["-c", place]))?;
+    let place = answer(Command::new(&python).args(["-c", place]))?;
+    pip(Path::new(&place), packages)?;
+    if !has(&python, CLIENT.0) {
+        bail!("{} cannot import it", python.display());
+    }
+    Ok(python)
+}
+
+/// Lets the system's pip put packages into a folder.
+pub(crate) fn pip(folder: &Path, packages: &[&str]) -> Result<()> {
     let install = [
         "-m",
         "pip",
         "install",
         "--quiet",
         "--disable-pip-version-check",
+        "--upgrade",
+        "--target",
     ];
-    let target = ["--upgrade", "--target", &packages, CLIENT.1];
-    answer(Command::new("python3").args(install).args(target))?;
-    if !has_client(&python) {
-        bail!("{} cannot import it", python.display());
-    }
-    Ok(python)
+    let mut command = Command::new("python3");
+    answer(command.args(install).arg(folder).args(packages)).map(drop)
 }
 
 /// What a command writes; if it fails, the last line of what it complains.
-fn answer(command: &mut Command) -> Result<String> {
+pub(crate) fn answer(command: &mut Command) -> Result<String> {
     let output = command
         .output()
         .with_context(|| format!("cannot start {}", command.get_program().display()))?;
@@ -245,9 +301,9 @@ fn python_in(environment: &Path) -> PathBuf {
     environment.join("bin/python")
 }
 
-fn has_client(python: &Path) -> bool {
+fn has(python: &Path, module: &str) -> bool {
     let status = Command::new(python)
-        .args(["-c", &format!("import {}", CLIENT.0)])
+        .args(["-c", &format!("import {module}")])
         .stderr(Stdio::null())
         .status();
     status.is_ok_and(|status| status.success())

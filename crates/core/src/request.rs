@@ -139,6 +139,9 @@ pub const MAX_LOGPROBS: u32 = 20;
 pub const MAX_CACHE_SALT: usize = 256;
 
 /// A request breaks a limit. The message names the value and the remedy; [`RequestError::field`] the field.
+///
+/// Clients know that a context is too short by the words `this model's maximum context length is`, which
+/// OpenAI's own server says (litellm's `exception_mapping_utils`).
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
@@ -147,8 +150,8 @@ pub enum RequestError {
     EmptyPrompt,
     /// The prompt alone leaves no room.
     #[error(
-        "the prompt has {prompt} tokens, the context holds {context}, prompt and answer together; \
-         shorten the prompt to at most {} tokens", context.get() - 1
+        "the prompt has {prompt} tokens, this model's maximum context length is {context} tokens, prompt and \
+         answer together; shorten the prompt to at most {} tokens", context.get() - 1
     )]
     PromptTooLong {
         /// Tokens of the prompt.
@@ -158,8 +161,8 @@ pub enum RequestError {
     },
     /// The text does not fit.
     #[error(
-        "the text has {tokens} tokens, the model takes {context}; shorten it, or ask for it to be \
-         truncated"
+        "the text has {tokens} tokens, this model's maximum context length is {context} tokens; shorten it, or \
+         ask for it to be truncated"
     )]
     TextTooLong {
         /// Tokens of the text, special tokens included.
@@ -169,8 +172,8 @@ pub enum RequestError {
     },
     /// Prompt and answer together do not fit.
     #[error(
-        "max_tokens is {max_tokens}, but after a prompt of {prompt} tokens the context of \
-         {context} leaves {}", context.get() - prompt.get()
+        "max_tokens is {max_tokens}, but this model's maximum context length is {context} tokens, of which a \
+         prompt of {prompt} leaves {}", context.get() - prompt.get()
     )]
     AnswerTooLong {
         /// What was asked for.

@@ -4,6 +4,7 @@
 mod bench;
 mod cases;
 mod chat;
+mod clients;
 mod continuation;
 mod examples;
 mod families;
@@ -64,6 +65,19 @@ fn python() -> Option<String> {
         eprintln!("SKIPPED: FORTHWITH_TEST_PYTHON is not set, the openai client is not tested");
     }
     python
+}
+
+/// A folder with Node and the official client, or a loud line and `None` where the tests have none.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the folder is a setting of the tests, not of the program"
+)]
+fn node() -> Option<String> {
+    let folder = std::env::var("FORTHWITH_TEST_NODE").ok();
+    if folder.is_none() {
+        eprintln!("SKIPPED: FORTHWITH_TEST_NODE is not set, the client for Node is not tested");
+    }
+    folder
 }
 
 /// A real model's file, or a loud line and `None` where the tests have none.

@@ -1,10 +1,9 @@
 //! What a server is for, from start to end.
 
 use super::server::{Server, greedy};
-use super::{forthwith, python, real_model};
+use super::{forthwith, real_model};
 use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};
-use std::path::Path;
 use std::process::Command;
 
 #[test]
@@ -189,29 +188,4 @@ fn real_answers_are_the_same_streamed_plain_and_in_company() {
         shared < 4.0 * 24.0,
         "four answers of 24 tokens took {shared} steps: none were shared"
     );
-}
-
-/// The official client as a second reader of the protocol.
-#[test]
-fn real_openai_client_streams_a_chat() {
-    let Some(python) = python() else {
-        return;
-    };
-    let Some(path) = real_model("smollm2.gguf") else {
-        return;
-    };
-    let server = Server::start(path.to_str().unwrap(), &["--context", "1024"]);
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/openai_client.py");
-    let output = Command::new(python)
-        .arg(script)
-        .arg(format!("http://{}/v1", server.address))
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success(),
-        "{text}{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    assert!(text.contains("all checks passed"), "{text}");
 }

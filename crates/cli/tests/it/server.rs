@@ -253,7 +253,18 @@ impl Server {
 
     /// The check that every case ends with: the same process still answers.
     pub(crate) fn check_alive(&mut self) {
-        let answer = self.post("/v1/completions", &greedy("The boat", 4));
+        self.check_answer(&greedy("The boat", 4));
+    }
+
+    /// The same of a server of several models.
+    pub(crate) fn check_alive_as(&mut self, model: &str) {
+        let mut body = greedy("The boat", 4);
+        body["model"] = json!(model);
+        self.check_answer(&body);
+    }
+
+    fn check_answer(&mut self, body: &Value) {
+        let answer = self.post("/v1/completions", body);
         assert!(answer["usage"]["completion_tokens"].as_u64().unwrap() > 0);
         assert!(self.child.try_wait().unwrap().is_none());
     }

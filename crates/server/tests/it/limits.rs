@@ -78,7 +78,10 @@ async fn prompts_beyond_the_context_name_both_numbers() {
                 message.contains(&format!("has {words} tokens")),
                 "{message}"
             );
-            assert!(message.contains("context holds 64"), "{message}");
+            assert!(
+                message.contains("maximum context length is 64 tokens"),
+                "{message}"
+            );
         }
         if !fits {
             let messages = format!(r#""messages":[{{"role":"user","content":"{text}"}}]"#);

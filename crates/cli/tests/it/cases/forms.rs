@@ -29,7 +29,7 @@ fn user(max_tokens: u32, more: &Value) -> Value {
 }
 
 #[test]
-fn a01_characters_of_a_schema_come_whole() {
+fn a01_real_models_write_characters_of_a_schema_whole() {
     const TEXT: &str = "海の日 🌊🧭 Żółć ½ 👩‍🔬 é";
     for mut server in servers() {
         let body = user(
@@ -177,7 +177,7 @@ fn check_arguments(call: &Call, cut: bool) {
 }
 
 #[test]
-fn a11_calls_are_streamed_by_the_book() {
+fn a11_real_models_stream_calls_by_the_book() {
     let named = json!({"type": "function", "function": {"name": "set_lamp"}});
     for mut server in servers() {
         for (tools, choice, only) in [
@@ -360,7 +360,7 @@ fn beside<T: Send>(server: &Server, work: impl FnOnce() -> T + Send) -> (T, Vec<
 }
 
 #[test]
-fn a12_hostile_patterns_stop_nobody() {
+fn a12_hostile_patterns_stop_no_real_answer() {
     let Some(mut server) = smollm2(&["--context", "512"]) else {
         return;
     };
@@ -389,7 +389,7 @@ fn a12_hostile_patterns_stop_nobody() {
 
 #[test]
 #[ignore = "measures time, so it wants a quiet machine"]
-fn a12_hostile_patterns_delay_nobody() {
+fn a12_hostile_patterns_delay_no_real_answer() {
     let Some(server) = smollm2(&["--context", "512"]) else {
         return;
     };

@@ -60,7 +60,9 @@ fn embed_says_what_the_endpoint_says_and_who_decided() {
     assert_eq!(numbers(&lines(&output)[1]["embedding"]).len(), 32);
     let long = "memory ".repeat(60);
     let output = run(&["embed", "--model", &embedder, &long]);
-    assert!(error(&output, 2).contains("62 tokens, the model takes 40"));
+    assert!(
+        error(&output, 2).contains("62 tokens, this model's maximum context length is 40 tokens")
+    );
     let output = run(&["embed", "--model", &embedder, "--truncate", &long]);
     assert!(log(&output).contains("warning: 1 texts were truncated"));
     assert_eq!(lines(&output).len(), 1);

@@ -16,7 +16,7 @@ pub(super) fn check(server: &Server) {
         "/v1/embeddings",
         json!({"model": "embedder", "input": ["a", long]}),
         "input",
-        "62 tokens, the model takes 40",
+        "62 tokens, this model's maximum context length is 40 tokens",
     );
     assert_eq!(code, "context_length_exceeded");
     let cut = json!({"model": "embedder", "input": ["a", long], "truncate_prompt_tokens": -1});
@@ -105,7 +105,7 @@ fn of_fields(long: &str) -> Vec<Wrong> {
             "/v1/rerank",
             json!({"model": "reranker", "query": long, "documents": ["b"]}),
             "documents",
-            "the model takes 40",
+            "maximum context length is 40 tokens",
         ),
         (
             "/v1/score",

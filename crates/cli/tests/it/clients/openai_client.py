@@ -5,7 +5,8 @@ import sys
 import openai
 
 client = openai.OpenAI(base_url=sys.argv[1], api_key="none", max_retries=0)
-model = client.models.list().data[0].id
+model = sys.argv[2]
+assert model in [served.id for served in client.models.list()]
 messages = [{"role": "user", "content": "Name three colours."}]
 ask = {"model": model, "messages": messages, "max_tokens": 24, "temperature": 0}
 
