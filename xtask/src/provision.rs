@@ -46,12 +46,14 @@ const NODE_PROVES: &str = "that the official OpenAI client for Node talks to the
 /// The official client of the API: the newest that the Python at hand can run.
 const CLIENT: (&str, &str) = ("openai", "openai>=1.50,<4");
 const CLIENT_PROVES: &str = "that the official OpenAI client talks to the real binary";
-/// What others built on it, each with the module that it brings.
-const MORE_CLIENTS: [(&str, &str); 2] = [
+/// What others built on it, and the validator of schemas, each with the module that it brings.
+const MORE_CLIENTS: [(&str, &str); 3] = [
+    ("jsonschema", "jsonschema>=4.20,<5"),
     ("litellm", "litellm>=1.80,<2"),
     ("langchain_openai", "langchain-openai>=1,<2"),
 ];
-const MORE_CLIENTS_PROVE: &str = "that litellm and langchain-openai talk to the real binary";
+const MORE_CLIENTS_PROVE: &str = "that litellm and langchain-openai talk to the real binary, and that answers of a \
+     form are what the reference validator accepts";
 
 /// What this machine has for the tests.
 #[derive(Debug, Default)]

@@ -56,7 +56,7 @@ fn tiny_model(folder: &Path) -> PathBuf {
     clippy::disallowed_methods,
     reason = "the count is a setting of the tests, not of the program"
 )]
-fn repeats(here: usize) -> usize {
+pub(crate) fn repeats(here: usize) -> usize {
     let asked = std::env::var("FORTHWITH_CASE_REPEATS").ok();
     let asked = asked.map(|text| text.parse().expect("FORTHWITH_CASE_REPEATS is a number"));
     asked.map_or(here, |asked: usize| asked.max(here))
