@@ -4,6 +4,14 @@ use super::Server;
 use serde_json::{Value, json};
 
 pub(super) fn check(server: &Server) {
+    // What has no effect is told, not refused.
+    let body = json!({"model": "embedder", "input": "a", "temperature": 1});
+    let warnings = server.post("/v1/embeddings", &body)["warnings"].clone();
+    assert_eq!(warnings.as_array().map(Vec::len), Some(1), "{warnings}");
+    assert!(
+        warnings[0].as_str().unwrap().starts_with("`temperature` "),
+        "{warnings}"
+    );
     let long = "memory ".repeat(60);
     let refused = |path: &str, body: Value, param: &str, says: &str| {
         let error = server.refused(path, &body.to_string());
@@ -160,12 +168,6 @@ fn of_labels() -> Vec<Wrong> {
             json!({"model": "chat", "input": "a", "labels": ["x", "x"]}),
             "labels",
             "given twice",
-        ),
-        (
-            "/v1/embeddings",
-            json!({"model": "embedder", "input": "a", "temperature": 1}),
-            "temperature",
-            "not a field",
         ),
     ]
 }
